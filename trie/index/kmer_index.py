@@ -204,8 +204,11 @@ def insert_codes(keys, shift, stored, counts, limit, codes, values, first, part,
             keys[slot] = key
             new[j] = absent
             local[region_of(key)] += np.int64(absent)
-            if absent and stored.size > 0:
-                stored[slot] = values[j] if values.size > 0 else NO_SET
+            if stored.size > 0:
+                if absent:
+                    stored[slot] = values[j] if values.size > 0 else NO_SET
+                elif values.size > 0:
+                    values[j] = stored[slot]
         first = last
     _store_counts(local, counts, part, part_bits)
     return first
@@ -694,7 +697,7 @@ class KmerIndex:
 
         Returns bool[n]: which were absent; of equal codes only the first counts as absent. So of
         mismatched k-mers in stream order it selects those that stay mismatches (thesis 3.3.10). A
-        k-mer already present keeps its value; without ``values`` a new one gets NO_SET.
+        k-mer already present keeps its value, which goes to ``values``; without, it is NO_SET.
         """
         codes = np.ascontiguousarray(codes, dtype=np.uint64)
         new = np.empty(codes.size, dtype=np.bool_)

@@ -15,8 +15,8 @@ m-mers, in which the copies of a repeat differ. If that bucket is full, too, the
 k-mers, of which only the first occurrence has a place: a satellite has few.
 
 Counting minimizers tells which buckets are full, first on one level and then on the other.
-Counting and filling are passes over the text, in parallel by ranges of it; sorting each bucket
-makes the result the same for any number of threads.
+Counting, listing k-mers and filling are passes over the text, in parallel by ranges of it; sorting
+each bucket makes the result the same for any number of threads.
 
 About 1 + 1 / PER_BUCKET * 4 + 4 bytes a place, and 2 / (w + 1) places per base.
 """
@@ -36,7 +36,7 @@ from trie.cpu import llvm
 from trie.cpu.intrinsics import prefetch_to_write, trailing_zeros
 from trie.cpu.jit import inner, njit
 from trie.cpu.llvm import I16, I32, INDEX, instruction
-from trie.cpu.threads import run_ranges
+from trie.cpu.threads import run_each, run_ranges
 from trie.cpu.vectors import aligned_words
 from trie.index.buckets import FREE, code_of
 from trie.index.kmer_index import KmerIndex
@@ -79,7 +79,7 @@ _SIXTEEN = ir.VectorType(I32, 16)
 FIRST, SECOND, KMERS = range(3)
 """The levels: how a window is found."""
 
-_COUNT_FIRST, _COUNT_SECOND, _COUNT, _FILL, _LIST_KMERS = range(5)
+_COUNT_FIRST, _COUNT_SECOND, _FILL, _LIST_KMERS = range(4)
 """What a pass over the text is for."""
 
 
@@ -271,10 +271,10 @@ def _scan(
 ):  # fmt: skip
     """A pass over the windows and m-mers that begin in [start, stop), 4 | start.
 
-    mers, longer: of both levels. _COUNT_FIRST, _COUNT_SECOND, _COUNT: count minimizers in
-    ``offsets`` by bucket, of one level or, if their buckets are not full, of both. _FILL: write
-    places and fingerprints, moving ``offsets``. _LIST_KMERS: write the numbers of the windows that
-    are found by neither to ``codes``, and their places. Returns how many these are.
+    mers, longer: of both levels. _COUNT_FIRST, _COUNT_SECOND: count the minimizers of one level in
+    ``offsets`` by bucket. _FILL: write places and fingerprints, moving ``offsets``. _LIST_KMERS:
+    write the numbers of the windows that are found by neither to ``codes``, and their places.
+    Returns how many these are.
     """
     sixteens = np.empty(BLOCK + 2 * MARGIN, dtype=np.uint32)
     orders = np.empty(_ORDERS + MARGIN, dtype=np.uint32)
@@ -319,35 +319,57 @@ def _scan(
             if what != _LIST_KMERS:
                 _put(offsets, places, prints, chosen, keys, count, others, origin, what == _FILL)
         for at in range(MOST_MERS, end):
-            if inside[at]:
-                if what == _LIST_KMERS:
-                    codes[kmers] = number_at(sixteens, at, k, canonical)[0]
-                    kmer_places[kmers] = origin + at
+            if inside[at] and what == _LIST_KMERS:
+                codes[kmers] = number_at(sixteens, at, k, canonical)[0]
+                kmer_places[kmers] = origin + at
                 kmers += 1
     return kmers
 
 
 @njit(cache=True, nogil=True)
-def _find_full(offsets, full, level):
-    """Set the bits of the buckets that hold more than MOST."""
-    for bucket in range(offsets.size - 1):
-        if offsets[bucket] > MOST:
+def _divide_counts(counts, offsets, full, level, first, stop):
+    """Move counts of up to MOST to ``offsets``; other buckets are full."""
+    for bucket in range(first, stop):
+        if counts[bucket] > MOST:
             bit = 2 * bucket + level
             full[bit >> 6] |= np.uint64(1) << np.uint64(bit & 63)
+        else:
+            offsets[bucket] += counts[bucket]
+        counts[bucket] = 0
 
 
 @njit(cache=True, nogil=True)
-def _put_kmers(table, values, offsets, places, prints):
-    """Count the k-mers of a hash table in ``offsets``; write them unless ``places`` is empty."""
-    for slot in range(table.size):
-        if table[slot] == FREE:
-            continue
-        key = key_of(code_of(table[slot]))
-        bucket = bucket_of(key, offsets)
-        if places.size:
-            places[offsets[bucket]] = values[slot]
-            prints[offsets[bucket]] = print_of(key)
-        offsets[bucket] += np.uint32(1)
+def _put_kmers(table, values, offsets, places, prints, fills, first, stop):
+    """Count k-mers, as hash tables have them, in ``offsets``, or write their places."""
+    keys = np.empty(BLOCK, dtype=np.uint64)
+    chosen, slots = np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=np.uint32)
+    for begin in range(first, stop, BLOCK):
+        count = min(BLOCK, stop - begin)
+        for i in range(count):
+            keys[i] = key_of(code_of(table[begin + i]))
+            chosen[i] = values[begin + i]
+        _put(offsets, places, prints, chosen, keys, count, slots, 0, fills)
+
+
+@njit(cache=True, nogil=True)
+def join_rows(rows):
+    """Make ascending rows of repeats that continue others part of them; their steps + 1."""
+    count = 0
+    for i in range(len(rows)):
+        if count:
+            size = rows[i, 0] - rows[count - 1, 0]
+            step = rows[count - 1, 3]
+            if (
+                rows[count - 1, 1] == rows[i, 0]
+                and rows[count - 1, 2] + step * size == rows[i, 2]
+                and (rows[i, 3] == step or rows[i, 1] == rows[i, 0] + 1)
+            ):
+                rows[count - 1, 1] = rows[i, 1]
+                continue
+        rows[count] = rows[i]
+        count += 1
+    rows[:count, 3] += 1
+    return rows[:count].astype(np.uint32)
 
 
 @njit(cache=True, nogil=True)
@@ -402,8 +424,10 @@ def find_places(
     shape: IndexShape,
     threads: int,
     on_work: Callable[[float], None] = lambda done: None,
-) -> Buckets:
-    """The buckets of a text; on_work: gets the share of the work that is done.
+) -> tuple[Buckets, list[NDArray[np.uint32]]]:
+    """The buckets of a text, and the repeats of ``list_kmers``.
+
+    on_work: gets the share of the work that is done.
 
     Raises TooManyPlacesError if they cannot be stored.
     """
@@ -412,69 +436,80 @@ def find_places(
     stop = text.size - PAD
     expected = 2 * text.size // (mers.width + 1)
     offsets = np.zeros(max(expected // PER_BUCKET, LEAST_BUCKETS) + 1, np.uint32)
-    full = np.zeros(offsets.size // 32 + 1, np.uint64)
-    passes = 2 + bool(mers.width) + bool(longer.width)
+    counts, full = np.zeros_like(offsets), np.zeros(offsets.size // 32 + 1, np.uint64)
+    passes = 1 + bool(mers.width) + bool(longer.width)
     done = 0
 
-    def scan(
-        what: int, places: NDArray[np.uint32] = _NO_PLACES, prints: NDArray[np.uint8] = _NO_PRINTS
-    ) -> int:
-        arrays = offsets, places, prints, full, _NO_WORDS, _NO_PLACES
-
-        def part(begin: int, end: int) -> int:
+    def scan(what: int, *arrays: Any) -> None:
+        def part(begin: int, end: int) -> None:
             nonlocal done
-            kmers = int(_scan(*known, *arrays, begin, end, what))
+            _scan(*known, *arrays, full, _NO_WORDS, _NO_PLACES, begin, end, what)
             done += end - begin
             on_work(done / (passes * text.size))
-            return kmers
 
-        return sum(run_ranges(part, PAD, stop, threads, grain=_GRAIN, align=4, most=MOST_AT_ONCE))
+        run_ranges(part, PAD, stop, threads, grain=_GRAIN, align=4, most=MOST_AT_ONCE)
 
-    for level, has in ((FIRST, mers.width), (SECOND, longer.width)):
-        if has:
-            scan(_COUNT_FIRST if level == FIRST else _COUNT_SECOND)
-            _find_full(offsets, full, level)
-            offsets[:] = 0
-    kmers = KmerIndex(k, with_values=True)
-    if scan(_COUNT):
-        listed = partial(listed_kmers, text, shape, offsets, full)
-        for begin in range(PAD, stop, LISTED * threads):
-            end = min(begin + LISTED * threads, stop)
-            for numbers, windows in run_ranges(listed, begin, end, threads, align=4, most=LISTED):
-                kmers.add(numbers, windows, threads)
+    for level, what, ones in (FIRST, _COUNT_FIRST, mers), (SECOND, _COUNT_SECOND, longer):
+        if ones.width:
+            scan(what, counts, _NO_PLACES, _NO_PRINTS)
+            divide = partial(_divide_counts, counts, offsets, full, level)
+            run_ranges(divide, 0, counts.size - 1, threads, grain=_GRAIN, align=32)
+    del counts
+    kmers, repeats = list_kmers(text, shape, offsets, full, threads)
     table, values, _ = kmers.arrays()
     used = table != FREE
     table, values = table[used], values[used]
     del kmers, used
-    _put_kmers(table, values, offsets, _NO_PLACES, _NO_PRINTS)
+    put = partial(_put_kmers, table, values, offsets)
+    run_ranges(partial(put, _NO_PLACES, _NO_PRINTS, False), 0, table.size, threads, grain=_GRAIN)
     total = int(_to_starts(offsets))
     if total > MOST_PLACES:
         raise TooManyPlacesError(f"{total:,} minimizers: at most {MOST_PLACES:,} can be stored")
     stored = max(total, LEAST_PLACES)
     places, prints = np.zeros(stored, np.uint32), np.zeros(stored, np.uint8)
-    scan(_FILL, places, prints)
-    _put_kmers(table, values, offsets, places, prints)
-    del table, values
+    scan(_FILL, offsets, places, prints)
+    run_ranges(partial(put, places, prints, True), 0, table.size, threads, grain=_GRAIN)
+    del table, values, put
     _shift(offsets)
     run_ranges(partial(_sort, offsets, places, prints), 0, offsets.size - 1, threads, grain=_GRAIN)
     _note_full(offsets, full)
-    return Buckets(offsets, places, prints, full)
+    return Buckets(offsets, places, prints, full), repeats
 
 
-def listed_kmers(
+def list_kmers(
     text: ReferenceText,
     shape: IndexShape,
     offsets: NDArray[np.uint32],
     full: NDArray[np.uint64],
-    start: int,
-    stop: int,
-) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-    """The numbers and windows of the k-mers in [start, stop) that no minimizer finds."""
-    numbers, windows = np.empty(stop - start, np.uint64), np.empty(stop - start, np.uint32)
+    threads: int,
+) -> tuple[KmerIndex, list[NDArray[np.uint32]]]:
+    """The k-mers that no minimizer finds, with their first windows, and the repeats of these.
+
+    The latter are rows as in ``trie.index.repeats``, their steps greater by one, ascending.
+    """
     known = text.packed, text.blocks, text.gaps, shape.text, shape.k, shape.mers, shape.longer
-    arrays = offsets, _NO_PLACES, _NO_PRINTS, full, numbers, windows
-    count = _scan(*known, *arrays, start, stop, _LIST_KMERS)
-    return numbers[:count], windows[:count]
+    kmers, repeats = KmerIndex(shape.k, with_values=True), list[NDArray[np.uint32]]()
+
+    def listed(begin: int, end: int) -> tuple[NDArray[np.uint64], Any, Any]:
+        numbers, windows = np.empty(end - begin, np.uint64), np.empty(end - begin, np.uint32)
+        arrays = offsets, _NO_PLACES, _NO_PRINTS, full, numbers, windows
+        count = _scan(*known, *arrays, begin, end, _LIST_KMERS)
+        return numbers[:count], windows[:count], windows[:count].copy()
+
+    def repeated(windows: NDArray[np.uint32], firsts: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        again = firsts != windows
+        windows, firsts = windows[again], firsts[again]
+        steps = 2 * text.equal_at(windows, firsts, shape.k) - 1
+        return join_rows(np.stack((windows, windows + 1, firsts, steps), axis=1, dtype=np.int64))
+
+    stop = text.size - PAD if full.any() or not shape.mers.width else PAD
+    for begin in range(PAD, stop, LISTED * threads):
+        end = min(begin + LISTED * threads, stop)
+        found = run_ranges(listed, begin, end, threads, align=4, most=LISTED)
+        for numbers, _, firsts in found:
+            kmers.add(numbers, firsts, threads)
+        repeats += run_each(repeated, [rest for _, *rest in found], threads)
+    return kmers, repeats
 
 
 def mer_filter(text: ReferenceText, mers: Mers, shape: TextShape) -> NDArray[np.uint64]:

@@ -68,6 +68,10 @@ class ReferenceText(NamedTuple):
         """The sizes, as kernels take them."""
         return TextShape(self.size, 2 * self.size if canonical else self.size)
 
+    def equal_at(self, one: NDArray[Any], other: NDArray[Any], k: int) -> NDArray[np.bool_]:
+        """Whether the k symbols at places of one array are those at places of another."""
+        return codes_at_places(self.packed, one, k) == codes_at_places(self.packed, other, k)
+
     def windows(self, k: int) -> NDArray[np.int64]:
         """int64[records]: how many windows without a gap code each record has."""
         gaps = self.gaps.reshape(-1, 2).astype(np.int64)

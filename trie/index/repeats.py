@@ -1,7 +1,8 @@
 """Which windows of a text repeat an earlier one: bucket by bucket, without a list of k-mers.
 
 All windows of equal k-mers have the same minimizer, so their places are in one bucket
-(``trie.index.places``); those that are found by their k-mers are looked up. A repeat is a row
+(``trie.index.places``, which also finds those of the windows that are found by their k-mers). A
+repeat is a row
 
     begin, end     the windows [begin, end), which lie in one record
     first          the first window of the text with the k-mer of window ``begin``
@@ -18,32 +19,31 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trie.cpu.intrinsics import prefetch_far
+from trie.cpu.intrinsics import leading_zeros, prefetch_far, trailing_zeros
 from trie.cpu.jit import inner, njit
 from trie.cpu.machine import give_back
-from trie.cpu.threads import run_ranges
+from trie.cpu.threads import run_each, run_ranges
 from trie.index.mers import number_at, number_of, put_orders, reversed_pairs
 from trie.index.places import (
     FIRST,
     FULL,
-    LISTED,
     MOST_AT_ONCE,
     SECOND,
     bucket_of,
     is_full,
+    join_rows,
     key_of,
-    listed_kmers,
-    print_of,
+    list_kmers,
 )
-from trie.index.reference_text import PAD, ReferenceText, fill_from_text, first_gap, symbols_at
+from trie.index.reference_text import ReferenceText, fill_from_text, first_gap, symbols_at
 from trie.index.text_index import TextIndex
 
 _OFFSET: Final = np.uint32(FULL - 1)
 _BEFORE: Final = 32  # symbols before a place whose m-mers matter
-_NEAR: Final = 128
+_NEAR: Final = 96
 _NONE: Final = np.uint64(1 << 63)  # and more: the numbers of no m-mer
 _ROWS: Final = 1 << 16
-_ASKED: Final = 64  # k-mers whose buckets are fetched together
+_FETCHED: Final = 64  # buckets whose places in the text are fetched together
 _GRAIN: Final = 1 << 14
 _SORTED: Final = 1 << 25  # symbols whose repeats are sorted together
 
@@ -56,104 +56,78 @@ def find_repeats(
 ) -> tuple[NDArray[np.uint32], NDArray[np.int8]]:
     """The repeats of a text, ascending: uint32[3, n], begin, end and first, and int8[n], steps.
 
-    They are sorted in parts of the text, which are given back as they are done: 30 bytes a repeat
-    are enough. on_work: gets the share of the work that is done.
+    They are sorted in parts of the text, which are given back as they are done, like ``repeats`` of
+    the index. on_work: gets the share of the work that is done.
     """
     offsets, places, prints, full = index.arrays[4:]
     known = text.packed, text.blocks, text.gaps, index.shape, offsets, places, prints, full
     edges = [*range(0, text.size, _SORTED), text.size]
     sections: list[list[NDArray[np.uint32]]] = [[] for _ in edges[1:]]
 
-    def put(rows: NDArray[np.uint32]) -> None:
+    def put(rows: NDArray[np.uint32], *, copied: bool) -> None:
         bounds = np.searchsorted(rows[:, 0], edges).tolist()
         for some, first, stop in zip(sections, bounds, bounds[1:], strict=False):
             if first < stop:
-                some.append(rows[first:stop].copy())
+                some.append(rows[first:stop].copy() if copied else rows[first:stop])
 
     def of_buckets(begin: int, end: int) -> None:
         while begin < end:
             rows = np.empty((_ROWS, 4), np.int64)
             begin, count = _in_buckets(*known, begin, end, rows)
-            put(_ascending(rows[:count]))
-        on_work(end / (2 * offsets.size))
-
-    def of_kmers(begin: int, end: int) -> None:
-        codes, windows = listed_kmers(text, index.shape, offsets, full, begin, end)
-        rows = np.empty((windows.size, 4), np.int64)
-        rows = rows[: _of_kmers(*known, codes, windows, rows)]
-        put(_ascending(rows[: _join(rows)]))
-        on_work(0.5 + end / (2 * text.size))
+            rows = rows[np.argsort(rows[:count, 0])]
+            rows[:, 3] += 1
+            put(rows.astype(np.uint32), copied=True)
+        on_work(end / offsets.size)
 
     size = offsets.size - 1
     run_ranges(of_buckets, 0, size, threads, grain=_GRAIN, most=MOST_AT_ONCE)
-    if full.any() or not index.shape.mers.width:
-        size = text.size - PAD
-        run_ranges(of_kmers, PAD, size, threads, grain=_GRAIN, align=4, most=LISTED)
-    return _sorted(sections)
+    repeats, index.repeats = index.repeats, None
+    for rows in repeats or list_kmers(text, index.shape, offsets, full, threads)[1]:
+        put(rows, copied=False)
+    return _sorted(sections, threads)
 
 
 def _sorted(
-    sections: list[list[NDArray[np.uint32]]],
+    sections: list[list[NDArray[np.uint32]]], threads: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.int8]]:
     """The repeats of parts of the text, in order; the parts are emptied."""
-    most = sum(len(rows) for some in sections for rows in some)
-    columns, steps, count = np.empty(3 * most, np.uint32), np.empty(most, np.int8), 0
-    for some in sections:
+
+    def joined(some: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
         rows = np.concatenate([np.empty((0, 4), np.uint32), *some]).astype(np.int64)
         some.clear()
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         rows[:, 3] -= 1
-        rows = rows[: _join(rows)]
-        stop = count + len(rows)
-        for column in range(3):
-            columns[column * most + count : column * most + stop] = rows[:, column]
-        steps[count:stop] = rows[:, 3]
-        count = stop
-        give_back()
-    for column in (1, 2):
-        for at in range(0, count, _ROWS):  # they may overlap
-            stop = min(at + _ROWS, count)
-            columns[column * count + at : column * count + stop] = columns[
-                column * most + at : column * most + stop
-            ].copy()
-    columns.resize(3 * count, refcheck=False)
-    steps.resize(count, refcheck=False)
-    return columns.reshape(3, count), steps
+        return join_rows(rows)
 
+    parts = run_each(joined, [(some,) for some in sections], threads)
+    bounds = np.cumsum([0, *map(len, parts)]).tolist()
+    columns, steps = np.empty((3, bounds[-1]), np.uint32), np.empty(bounds[-1], np.int8)
 
-def _ascending(rows: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Rows in ascending order, their steps greater by one."""
-    rows = rows[np.argsort(rows[:, 0])]
-    rows[:, 3] += 1
-    return rows.astype(np.uint32)
+    def place(part: int, first: int, stop: int) -> None:
+        rows, parts[part] = parts[part], parts[part][:0].copy()
+        columns[:, first:stop] = rows[:, :3].T
+        steps[first:stop] = rows[:, 3].astype(np.int8) - np.int8(1)
 
-
-@njit(cache=True, nogil=True)
-def _join(rows):
-    """Make rows that continue others part of them; the number left."""
-    count = 0
-    for i in range(len(rows)):
-        if count:
-            size = rows[i, 0] - rows[count - 1, 0]
-            step = rows[count - 1, 3]
-            if (
-                rows[count - 1, 1] == rows[i, 0]
-                and rows[count - 1, 2] + step * size == rows[i, 2]
-                and (rows[i, 3] == step or rows[i, 1] == rows[i, 0] + 1)
-            ):
-                rows[count - 1, 1] = rows[i, 1]
-                continue
-        rows[count] = rows[i]
-        count += 1
-    return count
+    run_each(place, zip(range(len(parts)), bounds, bounds[1:], strict=False), threads)
+    give_back()
+    return columns, steps
 
 
 @inner
-def _equal(text, k, one, other, turned):
-    """Whether two windows have equal k-mers, ``turned``: on different strands."""
-    spare = np.uint64(64 - 2 * k)
-    here, there = symbols_at(text, one) << spare, symbols_at(text, other)
-    return here >> spare == reversed_pairs(~there << spare) if turned else here == there << spare
+def _around(text, place, length, turned):
+    """The 32 symbols from an m-mer's first one on, and those before it, as its number has them."""
+    if turned:
+        ahead = reversed_pairs(~symbols_at(text, place + length - 32))
+        return ahead, reversed_pairs(~symbols_at(text, place + length))
+    return symbols_at(text, place), symbols_at(text, place - 32)
+
+
+@inner
+def _alike_windows(ahead, behind, other_ahead, other_behind, k, length):
+    """The least and the most symbols before an m-mer in windows that are equal for two of them."""
+    after = np.int64(trailing_zeros(ahead ^ other_ahead)) >> 1
+    before = np.int64(leading_zeros(behind ^ other_behind)) >> 1
+    return max(k - after, 0), min(k - length, before)
 
 
 @inner
@@ -219,81 +193,110 @@ def _in_buckets(text, blocks, gaps, shape, offsets, places, prints, full, begin,
         most = max(most, total)
     numbers = np.empty(most, dtype=np.uint64)
     alike, turned = np.empty(most, dtype=np.bool_), np.empty(most, dtype=np.bool_)
+    aheads, behinds = np.empty(most, dtype=np.uint64), np.empty(most, dtype=np.uint64)
     lefts, rights = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)
+    wanted = np.empty(_FETCHED, dtype=np.int64)
+    bests, ways = np.empty(32, dtype=np.int64), np.empty(32, dtype=np.int64)
     count = 0
-    for bucket in range(begin, end):
-        low = np.int64(offsets[bucket] & _OFFSET)
-        total = np.int64(offsets[bucket + 1] & _OFFSET) - low
-        if count + 64 * total > len(rows):
-            return bucket, count
-        if not _has_alike(prints, low, total, alike):
-            continue
-        for level in (FIRST, SECOND):
-            length, width = mers.length, mers.width
-            if level == SECOND:
-                length, width = longer.length, longer.width
-            if width == 0 or is_full(full, bucket, level):
-                continue
-            for i in range(total):
-                if alike[i]:
-                    numbers[i], turned[i] = number_of(
-                        symbols_at(text, np.int64(places[low + i])), length, canonical
-                    )
-                else:
+    while begin < end:
+        stop = min(begin + _FETCHED, end)
+        some = 0
+        for bucket in range(begin, stop):
+            low = np.int64(offsets[bucket] & _OFFSET)
+            total = np.int64(offsets[bucket + 1] & _OFFSET) - low
+            if _has_alike(prints, low, total, alike):
+                wanted[some] = bucket
+                some += 1
+                for i in range(total):
+                    if alike[i]:
+                        prefetch_far(text, (np.int64(places[low + i]) - _BEFORE) >> 2)
+        for bucket in wanted[:some]:
+            low = np.int64(offsets[bucket] & _OFFSET)
+            total = np.int64(offsets[bucket + 1] & _OFFSET) - low
+            if count + 64 * total > len(rows):
+                return bucket, count
+            _has_alike(prints, low, total, alike)
+            for level in (FIRST, SECOND):
+                length, width = mers.length, mers.width
+                if level == SECOND:
+                    length, width = longer.length, longer.width
+                if width == 0 or is_full(full, bucket, level):
+                    continue
+                for i in range(total):
                     numbers[i] = _NONE + np.uint64(i)
-                lefts[i] = -1
-            for i in range(total):
-                if not alike[i]:
-                    continue
-                place = np.int64(places[low + i])
-                shared = False
-                for j in range(total):
-                    # a window of a place beyond has no earlier one
-                    shared |= (
-                        j != i
-                        and numbers[j] == numbers[i]
-                        and np.int64(places[low + j]) < place + 2 * k
-                    )
-                shared &= i == 0 or places[low + i - 1] != places[low + i]
-                # the place may be one of another level
-                shared &= np.int64(bucket_of(key_of(numbers[i]), offsets)) == bucket
-                if not shared:
-                    continue
-                origin = (place - _BEFORE) & ~3
-                own = place - origin
-                fill_from_text(text, origin, _NEAR, sixteens)
-                for at in range(0, 80, 16):
-                    put_orders(sixteens, at, mers, orders, at)
-                    if level == SECOND:
-                        put_orders(sixteens, at, longer, others, at)
-                first, last = _windows_of(others if level == SECOND else orders, own, width)
-                for j in range(total):
-                    if numbers[j] == numbers[i]:
-                        _bound(blocks, gaps, shape.text, k, places, low, j, lefts, rights)
-                for window in range(
-                    max(lefts[i], origin + first), min(rights[i] - k, origin + last) + 1
-                ):
-                    if level == SECOND and not _is_left(
-                        sixteens, orders, mers, offsets, full, window - origin, canonical
+                    lefts[i] = -1
+                    if alike[i]:
+                        place = np.int64(places[low + i])
+                        numbers[i], turned[i] = number_of(
+                            symbols_at(text, place), length, canonical
+                        )
+                        aheads[i], behinds[i] = _around(text, place, length, turned[i])
+                for i in range(total):
+                    # the place may be one of another level
+                    if (
+                        not alike[i]
+                        or (i > 0 and places[low + i - 1] == places[low + i])
+                        or np.int64(bucket_of(key_of(numbers[i]), offsets)) != bucket
                     ):
                         continue
-                    best, step = window, 1
+                    place = np.int64(places[low + i])
+                    lowest = place + length - k  # the first window that holds the m-mer
+                    origin = (place - _BEFORE) & ~3
+                    first, last = np.int64(0), np.int64(-1)
                     for j in range(total):
-                        if j == i or numbers[j] != numbers[i]:
-                            continue
                         there = np.int64(places[low + j])
-                        if there == place:
+                        # a window of a place beyond has no earlier one
+                        if there >= place + 2 * k:
+                            break
+                        if there == place or numbers[j] != numbers[i]:
                             continue
+                        least, most = _alike_windows(
+                            aheads[i], behinds[i], aheads[j], behinds[j], k, length
+                        )
+                        if least > most:
+                            continue
+                        if first > last:
+                            fill_from_text(text, origin, _NEAR, sixteens)
+                            own = place - origin
+                            for at in range(own - width + 1, own + mers.width, 16):
+                                put_orders(sixteens, at, mers, orders, at)
+                                if level == SECOND:
+                                    put_orders(sixteens, at, longer, others, at)
+                            first, last = _windows_of(
+                                others if level == SECOND else orders, own, width
+                            )
+                            _bound(blocks, gaps, shape.text, k, places, low, i, lefts, rights)
+                            first = max(lefts[i], origin + first)
+                            last = min(rights[i] - k, origin + last)
+                            if first > last:
+                                break
+                            for window in range(first, last + 1):
+                                bests[window - lowest] = window
+                        _bound(blocks, gaps, shape.text, k, places, low, j, lefts, rights)
                         opposite = turned[j] != turned[i]
-                        there += window - place if not opposite else length + place - window - k
-                        if (
-                            there < best
-                            and lefts[j] <= there
-                            and there + k <= rights[j]
-                            and _equal(text, k, window, there, opposite)
+                        begin_at = lowest + least if turned[i] else place - most
+                        for window in range(
+                            max(first, begin_at), min(last, begin_at + most - least) + 1
                         ):
-                            best, step = there, -1 if opposite else 1
-                    if best < window:
+                            at = there + window - place
+                            if opposite:
+                                at = there + length + place - window - k
+                            if (
+                                at < bests[window - lowest]
+                                and lefts[j] <= at
+                                and at + k <= rights[j]
+                            ):
+                                bests[window - lowest] = at
+                                ways[window - lowest] = -1 if opposite else 1
+                    for window in range(first, last + 1):
+                        best, step = bests[window - lowest], ways[window - lowest]
+                        if best == window or (
+                            level == SECOND
+                            and not _is_left(
+                                sixteens, orders, mers, offsets, full, window - origin, canonical
+                            )
+                        ):
+                            continue
                         if (
                             count
                             and rows[count - 1, 1] == window
@@ -305,6 +308,7 @@ def _in_buckets(text, blocks, gaps, shape, offsets, places, prints, full, begin,
                             rows[count, 0], rows[count, 1] = window, window + 1
                             rows[count, 2], rows[count, 3] = best, step
                             count += 1
+        begin = stop
     return end, count
 
 
@@ -323,51 +327,3 @@ def _bound(blocks, gaps, shape, k, places, low, i, lefts, rights):
         left = np.int64(gaps[at + 1])
         at += 2
     lefts[i], rights[i] = left, right
-
-
-@njit(cache=True, nogil=True)
-def _of_kmers(
-    text, blocks, gaps, shape, offsets, places, prints, full, numbers, windows, rows
-):  # fmt: skip
-    """Write the repeats among windows that are found by their k-mers; their number."""
-    k = shape.k
-    canonical = shape.text.both > shape.text.size
-    keys = np.empty(_ASKED, dtype=np.uint64)
-    count = 0
-    for begin in range(0, windows.size, _ASKED):
-        end = min(begin + _ASKED, windows.size)
-        for i in range(begin, end):
-            keys[i - begin] = key_of(numbers[i])
-            prefetch_far(offsets, bucket_of(keys[i - begin], offsets))
-        for i in range(begin, end):
-            low = offsets[bucket_of(keys[i - begin], offsets)] & _OFFSET
-            prefetch_far(prints, low)
-            prefetch_far(places, low)
-        for i in range(begin, end):
-            key = keys[i - begin]
-            bucket = np.int64(bucket_of(key, offsets))
-            for slot in range(offsets[bucket] & _OFFSET, offsets[bucket + 1] & _OFFSET):
-                place = np.int64(places[slot])
-                if prints[slot] != print_of(key) or place > windows[i]:
-                    continue
-                number, turned = number_of(symbols_at(text, place), k, canonical)
-                if number != numbers[i] or not _inside(blocks, gaps, shape.text, place, k):
-                    continue
-                if place < windows[i]:
-                    step = 1
-                    if turned != number_of(symbols_at(text, windows[i]), k, canonical)[1]:
-                        step = -1
-                    rows[count, 0], rows[count, 1] = windows[i], windows[i] + 1
-                    rows[count, 2], rows[count, 3] = place, step
-                    count += 1
-                break
-    return count
-
-
-@inner
-def _inside(blocks, gaps, shape, place, k):
-    """Whether the window at a place holds no gap code."""
-    at = first_gap(blocks, shape, place)
-    while at < gaps.size and np.int64(gaps[at + 1]) <= place:
-        at += 2
-    return at >= gaps.size or np.int64(gaps[at]) >= place + k

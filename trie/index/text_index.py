@@ -519,11 +519,12 @@ def has_filter(shape: IndexShape) -> bool:
 
 
 class TextIndex:
-    """The index of a text. shape, arrays: as kernels take them."""
+    """The index of a text. shape, arrays: as kernels take them. repeats: of ``list_kmers``."""
 
     def __init__(self, shape: IndexShape, *arrays: NDArray[Any]) -> None:
         self.shape = shape
         self.arrays = arrays
+        self.repeats: list[NDArray[np.uint32]] | None = None
 
     @classmethod
     def of(
@@ -542,9 +543,11 @@ class TextIndex:
         Raises TooManyPlacesError if it has too many different k-mers.
         """
         shape = index_shape(text.size, k, canonical=canonical)
-        buckets = find_places(text, shape, threads, on_work)
+        buckets, repeats = find_places(text, shape, threads, on_work)
         filter_ = mer_filter(text, shape.mers, shape.text) if has_filter(shape) else _NO_FILTER
-        return cls(shape, text.packed, text.blocks, text.gaps, filter_, *buckets)
+        made = cls(shape, text.packed, text.blocks, text.gaps, filter_, *buckets)
+        made.repeats = repeats
+        return made
 
     def memory_bytes(self) -> int:
         """Bytes of the arrays of the index."""
