@@ -109,6 +109,14 @@ MISTAKES = {
         "trie/index/reference_text.py", "np.maximum(gaps[:, 0] - 31, 0)", "gaps[:, 0]",
         "trie/index/test_text_index.py::test_a_gap_code_is_no_base_wherever_it_stands",
     ),
+    "four symbols of two parts": Mistake(
+        "trie/index/reference_text.py", "|= self._packed[at : at + 1]", "|= 0",
+        "streamer/dictionary/test_index.py::test_text_is_packed_in_parts",
+    ),
+    "shared windows cut by a part": Mistake(
+        "streamer/dictionary/shared_windows.py", "!= windows[::2, 1:]).any(", ">= 0).any(",
+        "streamer/dictionary/test_index.py::test_a_file_does_not_depend_on_threads_and_parts",
+    ),
     "the nearest smaller code": Mistake(
         "trie/prefixes.py", "if low > 0:", "if low > 1:",
         "trie/test_codes.py::test_equals_the_walk",

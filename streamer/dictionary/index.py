@@ -24,7 +24,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -39,7 +39,7 @@ from streamer.sequences.source import STDIN, shown_name
 from trie.ascending import lacking
 from trie.codes import check_k
 from trie.cpu.jit import njit
-from trie.cpu.team import Team
+from trie.cpu.team import Team, results_of
 from trie.cpu.threads import usable_cores
 from trie.index.index_file import (
     IndexFileError,
@@ -84,15 +84,15 @@ class Source:
     records: int
 
     @classmethod
-    def of(cls, path: str, records: int, *, checksum: bool) -> Source:
-        """Describe a file; it is read for its checksum."""
+    def of(cls, path: str, *, checksum: bool) -> Source:
+        """Describe a file, whose records are unknown; it is read for its checksum."""
         if path == STDIN or not os.path.isfile(path):
-            return cls(path, 0, "", records)
+            return cls(path, 0, "", 0)
         if not checksum:
-            return cls(path, os.path.getsize(path), "", records)
+            return cls(path, os.path.getsize(path), "", 0)
         with open(path, "rb") as file:
             checked = hashlib.file_digest(file, "sha256").hexdigest()
-        return cls(path, os.path.getsize(path), checked, records)
+        return cls(path, os.path.getsize(path), checked, 0)
 
 
 class Shares(NamedTuple):
@@ -147,7 +147,10 @@ class Index:
     @cached_property
     def text(self) -> TextIndex:
         """The places of the minimizers; StreamerError if there are too many."""
-        return self._placed(lambda done: None) if self.made is None else self.made
+        text = self.made or self._placed(lambda done: None)
+        if len(self.names) == 1:
+            text.repeats = None  # seldom asked for, and then listed again
+        return text
 
     def _placed(self, on_work: Callable[[float], None]) -> TextIndex:
         try:
@@ -284,7 +287,8 @@ class Index:
         def on_read(done: int) -> None:
             on_bytes(read + done)
 
-        try:
+        def parts() -> Iterator[Callable[[], tuple[int, NDArray[np.uint8], NDArray[np.int64]]]]:
+            nonlocal own, read, bases
             for path in paths:
                 before = len(names)
                 if is_old_dictionary(path):
@@ -293,31 +297,39 @@ class Index:
                         f"streamer index FASTX -k {k} -o FILE or, if it grew, with "
                         f"streamer match READS -k {k} --seed 0 --save FILE"
                     )
-                if is_index(path):
-                    other = cls.open(path)
-                    own += other.own_targets(len(own))
-                    names += other.records
-                    groups.update(zip(other.names, other.groups, strict=False))
-                    bases += other.bases
-                    for first, codes, offsets in records_of(other):
-                        builder.add(codes, offsets, continues=not first)
-                else:
-                    for piece in read_pieces(path, 0, size=_PIECE, on_bytes=on_read, team=team):
-                        continues = before + piece.first < len(names)
-                        builder.add(piece.reads.bases, piece.reads.offsets, continues=continues)
-                        names[before + piece.first :] = piece.reads.names
-                        bases += piece.reads.bases.size
-                    own += range(before, len(names))
-                files += [path] * (len(names) - before)
+                try:
+                    if is_index(path):
+                        other = cls.open(path)
+                        own += other.own_targets(len(own))
+                        names.extend(other.records)
+                        groups.update(zip(other.names, other.groups, strict=False))
+                        bases += other.bases
+                        for first, codes, offsets in records_of(other):
+                            yield builder.part(codes, offsets, continues=not first)
+                    else:
+                        for piece in read_pieces(path, 0, size=_PIECE, on_bytes=on_read, team=team):
+                            continues, reads = before + piece.first < len(names), piece.reads
+                            names[before + piece.first :] = reads.names
+                            bases += reads.bases.size
+                            yield builder.part(reads.bases, reads.offsets, continues=continues)
+                        own += range(before, len(names))
+                except TooLongError as error:
+                    raise DataError(str(error), file=shown_name(path)) from error
+                files.extend([path] * (len(names) - before))
                 read += os.path.getsize(path) if os.path.isfile(path) else 0
-            text = builder.finish()
-        except TooLongError as error:
-            raise DataError(str(error), file=shown_name(path)) from error
+
+        work = partial(Source.of, checksum=checksums)
+        # the first line of a team comes first: checksums are computed while others read
+        checked = team.line(paths, work, len(paths)) if team else map(work, paths)
+        for part in (team.results if team else results_of)(parts()):
+            builder.put(*part)
+        text = builder.finish()
         owners, target_names = _owners(names, files, own, table, by_file=by_file)
         groups |= table.groups if table else {}
         of_targets = [groups.get(name) or name for name in target_names] if groups else ()
         counts = Counter(files)
-        sources = [Source.of(path, counts[path], checksum=checksums) for path in counts]
+        known = {source.path: source for source in checked}
+        sources = [replace(known[path], records=count) for path, count in counts.items()]
         return cls(k, strands, text, names, owners, target_names, bases, sources, of_targets)
 
     @classmethod
@@ -427,18 +439,17 @@ class Index:
         text = text or self._placed(lambda done: on_work(0.4 * done))
         yield from zip(_ARRAYS, text.arrays, strict=True)
         shares = self.known or self.__dict__.get("shares")
-        if shares is None:
-            repeats = self._repeats(text, lambda done: on_work(0.4 + 0.6 * done))
-            del text
-            shares = self._shares_of(*repeats)
-        on_work(1.0)
-        facts["kmers"] = shares.distinct
+        repeats = shares or self._repeats(text, lambda done: on_work(0.4 + 0.6 * done))
+        del text
         yield "record_names", _joined_names(self.records)
         yield "target_names", _joined_names(self.names)
         yield "starts", self.starts
         yield "owners", self.owners
-        yield "repeats", shares.repeats.ravel()
-        yield "repeat_steps", shares.steps
+        yield "repeats", repeats[0].ravel()
+        yield "repeat_steps", repeats[1]
+        shares = shares or self._shares_of(*repeats[:2])
+        on_work(1.0)
+        facts["kmers"] = shares.distinct
         yield "shared", shares.shared.ravel()
         yield "set_starts", shares.sets.starts
         yield "set_members", shares.sets.members
@@ -727,7 +738,7 @@ def selected(
     sources = [
         replace(source, records=count) for source, count in zip(index.sources, counts, strict=True)
     ]
-    further = [Source.of(path, 0, checksum=True) for path in (*subtracted, *intersected)]
+    further = [Source.of(path, checksum=True) for path in (*subtracted, *intersected)]
     lengths = np.diff(text.starts) - 1
     last = int(text.gaps[-2]) - int(text.starts[-1])
     return replace(

@@ -6,9 +6,11 @@ k-mers that several targets have; the *rank* of one is how many are marked befor
 Each target, in ascending order, adds itself to the sets of its marked k-mers. A set is a node of a
 trie: its parent lacks the last target, and node 0 is the empty set. So a k-mer takes four bytes,
 and a window as long as finding the child of a node, which for the next window is usually the same.
+Parts of the text, by first windows, have tries of their own.
 """
 
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +18,11 @@ from numpy.typing import NDArray
 from streamer.errors import StreamerError
 from trie.cpu.intrinsics import popcount
 from trie.cpu.jit import inner, njit
+from trie.cpu.threads import run_ranges, usable_cores
 from trie.windows import NO_SET, next_clear, next_set, set_bits
 
 _AT_ONCE = 1 << 12  # windows that are added to sets before the trie may need room
+_PART = 1 << 27  # the most windows of a part: what is known of them stays in caches
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -49,23 +53,38 @@ def find_shared(
     StreamerError if the repeats are none of this text: those of a damaged file.
     """
     bits = np.zeros(size // 32 + 1, np.uint32)
-    if not _mark(repeats, steps, starts, owners, size, bits):
-        raise StreamerError("the index is damaged: its repeated windows are outside its text")
     before = np.empty(bits.size, np.uint32)
-    sets = np.zeros(_count_before(bits, before), np.uint32)
-    order = np.argsort(owners, kind="stable")
-    kmers = np.zeros(targets, np.int64)
-    known = repeats, steps, bits, before, sets
-    parents, lasts = _unite(*known, starts, owners, order, size, kmers)
-    nodes, depths = _number(sets, parents, lasts, kmers)
-    bounds = np.zeros(nodes.size + 1, np.int64)
-    np.cumsum(depths, out=bounds[1:])
-    members = np.empty(bounds[-1], np.int32)
-    _write_members(nodes, parents, lasts, bounds, members)
-    none = np.empty((3, 0), np.uint32)
-    windows = np.empty((3, _write_windows(bits, before, sets, size, none)), np.uint32)
-    _write_windows(bits, before, sets, size, windows)
-    return SharedWindows(windows, bounds, members, kmers)
+    known: Any = starts, owners, np.argsort(owners, kind="stable"), size
+
+    def of_part(*part: int) -> SharedWindows:
+        if not _mark(repeats, steps, starts, owners, size, bits, *part):
+            raise StreamerError("the index is damaged: its repeated windows are outside its text")
+        sets = np.zeros(_count_before(bits, before, *part), np.uint32)
+        kmers = np.zeros(targets, np.int64)
+        parents, lasts = _unite(repeats, steps, bits, before, sets, *known, kmers, *part)
+        nodes, depths = _number(sets, parents, lasts, kmers)
+        bounds = np.append(0, np.cumsum(depths))
+        members = np.empty(bounds[-1], np.int32)
+        _write_members(nodes, parents, lasts, bounds, members)
+        none = np.empty((3, 0), np.uint32)
+        windows = np.empty((3, _write_windows(bits, before, sets, *part, none)), np.uint32)
+        _write_windows(bits, before, sets, *part, windows)
+        return SharedWindows(windows, bounds, members, kmers)
+
+    parts = run_ranges(of_part, 0, size, usable_cores(), grain=_PART >> 3, align=32, most=_PART)
+    numbers: dict[bytes, int] = {}
+    for windows, bounds, members, _ in parts:
+        own = [members[a:b].tobytes() for a, b in pairwise(bounds.tolist())]
+        new = [numbers.setdefault(one, len(numbers)) for one in own]
+        windows[2] = np.array(new, np.uint32)[windows[2]]
+    windows = np.concatenate([part.windows for part in parts], axis=1)
+    # runs that the ends of parts cut become one
+    whole = np.ones(windows.shape[1] + 1, np.bool_)
+    whole[1:-1] = (windows[1:, :-1] != windows[::2, 1:]).any(axis=0)
+    windows = np.stack([windows[0, whole[:-1]], *windows[1:, whole[1:]]])
+    bounds = np.cumsum([0, *(len(one) // 4 for one in numbers)])
+    members = np.frombuffer(bytearray().join(numbers), np.int32)
+    return SharedWindows(windows, bounds, members, np.sum([part.kmers for part in parts], axis=0))
 
 
 @inner
@@ -79,8 +98,8 @@ def _firsts(repeats, steps, row):
 
 
 @njit(cache=True, nogil=True)
-def _mark(repeats, steps, starts, owners, size, bits):
-    """Mark the first windows of k-mers of several targets; whether all windows are in order."""
+def _mark(repeats, steps, starts, owners, size, bits, first, stop):
+    """Mark first windows in [first, stop) of k-mers of several targets; whether all fit."""
     record = 0
     before = np.int64(0)
     for row in range(steps.size):
@@ -95,17 +114,19 @@ def _mark(repeats, steps, starts, owners, size, bits):
         before = end
         while record + 1 < starts.size and starts[record + 1] <= begin:
             record += 1
-        other = np.searchsorted(starts, low, side="right") - 1
-        if owners[other] != owners[record]:
-            set_bits(bits, low, high)
+        low, high = max(low, first), min(high, stop)
+        if low < high:
+            other = np.searchsorted(starts, low, side="right") - 1
+            if owners[other] != owners[record]:
+                set_bits(bits, low, high)
     return True
 
 
 @njit(cache=True, nogil=True)
-def _count_before(bits, before):
-    """Write how many bits are set before each word; all of them."""
+def _count_before(bits, before, first, stop):
+    """Write how many bits of [first, stop) are set before each word; all of them."""
     count = np.int64(0)
-    for word in range(bits.size):
+    for word in range(first >> 5, (stop + 31) >> 5):
         before[word] = count
         count += np.int64(popcount(bits[word]))
     return count
@@ -119,8 +140,8 @@ def _rank(bits, before, place):
 
 
 @njit(cache=True, nogil=True)
-def _unite(repeats, steps, bits, before, sets, starts, owners, order, size, kmers):
-    """Write the node of each marked k-mer to ``sets``; the parents of nodes, and last targets."""
+def _unite(repeats, steps, bits, before, sets, starts, owners, order, size, kmers, first, last):
+    """Write the node of each k-mer marked in [first, last); the parents of nodes, last targets."""
     parents = np.full(4 * _AT_ONCE, -1, np.int64)
     lasts = np.full(4 * _AT_ONCE, -1, np.int32)
     table = np.full(16 * _AT_ONCE, -1, np.int64)
@@ -133,6 +154,7 @@ def _unite(repeats, steps, bits, before, sets, starts, owners, order, size, kmer
         low, high = start, stop  # the record's own first windows, then those of its repeats
         own = True
         while True:
+            low, high = max(low, first), min(high, last)
             while low < high:
                 end = min(low + _AT_ONCE, high)
                 if nodes + _AT_ONCE > parents.size:
@@ -229,12 +251,12 @@ def _write_members(nodes, parents, lasts, bounds, members):
 
 
 @njit(cache=True, nogil=True)
-def _write_windows(bits, before, sets, size, runs):
+def _write_windows(bits, before, sets, first, last, runs):
     """Write the runs of marked windows with equal sets, unless ``runs`` is empty; their number."""
     count = 0
-    at = next_set(bits, np.int64(0), size)
-    while at < size:
-        stop = next_clear(bits, at, size)
+    at = next_set(bits, first, last)
+    while at < last:
+        stop = next_clear(bits, at, last)
         rank = _rank(bits, before, at)
         for window in range(at, stop):
             number = sets[rank + window - at]
@@ -244,5 +266,5 @@ def _write_windows(bits, before, sets, size, runs):
                 count += 1
             if runs.size:
                 runs[1, count - 1] = window + 1
-        at = next_set(bits, stop, size)
+        at = next_set(bits, stop, last)
     return count

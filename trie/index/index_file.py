@@ -31,6 +31,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from trie.cpu.machine import LIBC
+from trie.cpu.threads import prefetched
 from trie.new_file import NewFile, naming
 
 MAGIC: Final = b"kmrindex"
@@ -39,6 +40,7 @@ PAGE: Final = 4096
 _HEAD: Final = struct.Struct("<8sIII")
 _MOST_DESCRIPTION: Final = 1 << 26
 _PIECE: Final = 1 << 24
+_WAITING: Final = 7  # arrays that wait to be written, at most, while the next one is made
 _MOST_ARRAYS, _SECTION = 32, 128  # bytes of the description for an array, at most
 
 _ZIP_NAME: Final = 30  # where the name of an archive's first member is
@@ -78,21 +80,23 @@ def write_index(
 ) -> None:
     """Write a file atomically; OSError if that fails, and nothing is left of it.
 
-    arrays: by name; each is written before the next one is asked for. facts: those after the last
-    one, which take no more room in the description than at first.
+    arrays: by name; each is written while the next ones are made, in another thread. facts: those
+    after the last one, which take no more room in the description than at first.
     """
     size = len(_description(facts, [])) + _MOST_ARRAYS * _SECTION
     sections: list[list[Any]] = []
     with naming(path), NewFile(path) as new:
         file = new.file
         file.write(bytes(_HEAD.size + size))
-        for name, array in arrays:
+        for name, array in prefetched(arrays, _WAITING):
             raw = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
             file.write(bytes(-file.tell() % PAGE))
             kind = array.dtype.newbyteorder("<").str
             sections.append([name, kind, array.size, file.tell(), _checksum(raw)])
             for at in range(0, raw.size, _PIECE):
                 file.write(raw[at : at + _PIECE].data)
+            if raw.size > _PIECE and new.replaces:
+                os.fdatasync(file.fileno())
         text = _description(facts, sections).ljust(size)
         file.seek(0)
         file.write(_HEAD.pack(MAGIC, VERSION, size, zlib.crc32(text)) + text)

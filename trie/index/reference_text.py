@@ -14,6 +14,8 @@ both strands use the same loop. A text whose k-mers stand for themselves has no 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -92,25 +94,26 @@ class TextBuilder:
     """Packs records as they are read."""
 
     def __init__(self) -> None:
-        self._packed = np.empty(_FIRST, np.uint8)
-        self._bytes = 0
-        self._pending = np.full(PAD - 1, GAP, np.uint8)  # symbols to pack; a gap precedes records
-        self._gaps: list[NDArray[np.int64]] = []
+        self._packed = np.zeros(_FIRST, np.uint8)
+        self._size = PAD - 1  # symbols so far; a gap precedes records
+        self._gaps = [np.array([[0, self._size]])]
         self._starts: list[NDArray[np.int64]] = []
-
-    @property
-    def size(self) -> int:
-        """The number of symbols so far."""
-        return 4 * self._bytes + self._pending.size
 
     def add(
         self, bases: NDArray[np.uint8], offsets: NDArray[np.int64], *, continues: bool = False
     ) -> None:
-        """Add records; ``continues``: the first is the rest of the last. TooLongError if too many.
+        """Add records; arguments and errors as in ``part``."""
+        self.put(*self.part(bases, offsets, continues=continues)())
 
-        bases: uint8 base codes, offsets: int64[records + 1].
+    def part(
+        self, bases: NDArray[np.uint8], offsets: NDArray[np.int64], *, continues: bool = False
+    ) -> Callable[[], tuple[int, NDArray[np.uint8], NDArray[np.int64]]]:
+        """The work on the next records, to be done in any thread; ``put`` takes its results.
+
+        bases: uint8 base codes, offsets: int64[records + 1]. continues: the first is the rest of
+        the last. TooLongError if they are too many.
         """
-        size = self.size
+        size = self._size
         added = bases.size + offsets.size - 1 - continues
         if size + added + PAD + 3 > MOST_SYMBOLS:
             raise TooLongError(
@@ -118,34 +121,35 @@ class TextBuilder:
             )
         starts = size + offsets[:-1] + np.arange(1, offsets.size) - continues
         self._starts.append(starts[int(continues) :])
-        codes = np.empty(self._pending.size + added, np.uint8)
-        codes[: self._pending.size] = self._pending
-        _separate(bases, offsets, continues, codes, self._pending.size)
-        self._pack(codes, codes.size // 4 * 4)
+        self._size += added
+        return partial(_packed, bases, offsets, continues, size, added)
 
-    def _pack(self, codes: NDArray[np.uint8], whole: int) -> None:
-        """Pack the first ``whole`` codes, a multiple of four; the others are pending."""
-        packed, gaps = pack_codes(codes[:whole])
-        while self._bytes + packed.size + SLACK > self._packed.size:
+    def put(self, at: int, packed: NDArray[np.uint8], gaps: NDArray[np.int64]) -> None:
+        """Take the results of a part, in their order: packed symbols from byte ``at`` on."""
+        while at + packed.size + SLACK > self._packed.size:
             self._packed.resize(self._packed.size + self._packed.size // 2, refcheck=False)
-        self._packed[self._bytes : self._bytes + packed.size] = packed
-        if gaps.size:
-            self._gaps.append(_runs(gaps + 4 * self._bytes))
-        self._bytes += packed.size
-        self._pending = codes[whole:].copy()
+        packed[:1] |= self._packed[at : at + 1]  # may have symbols of the part before
+        self._packed[at : at + packed.size] = packed
+        self._gaps.append(gaps)
 
     def finish(self) -> ReferenceText:
         """The text of all records."""
-        end = np.full(PAD + -(self.size + PAD) % 4, GAP, np.uint8)
-        codes = np.concatenate((self._pending, end))
-        self._pack(codes, codes.size)
-        self._packed.resize(self._bytes + SLACK, refcheck=False)
-        self._packed[self._bytes :] = 0
-        gaps = _joined(np.concatenate(self._gaps))
-        size = 4 * self._bytes
+        size = (self._size + PAD + 3) // 4 * 4
+        self._packed.resize(size // 4 + SLACK, refcheck=False)
+        gaps = _joined(np.concatenate([*self._gaps, [[self._size, size]]]))
         starts = np.concatenate([np.empty(0, np.int64), *self._starts])
         table = gaps.astype(np.uint32).ravel()
         return ReferenceText(self._packed, table, _blocks(gaps, size), starts, size)
+
+
+def _packed(
+    bases: NDArray[np.uint8], offsets: NDArray[np.int64], continues: bool, first: int, added: int
+) -> tuple[int, NDArray[np.uint8], NDArray[np.int64]]:
+    before = first % 4
+    codes = np.zeros(before + added, np.uint8)
+    _separate(bases, offsets, continues, codes, before)
+    packed, gaps = pack_codes(codes)
+    return first // 4, packed, _runs(gaps + (first - before))
 
 
 @njit(cache=True, nogil=True)
@@ -162,10 +166,8 @@ def _separate(bases, offsets, continues, codes, to):
 
 def _runs(places: NDArray[np.int64]) -> NDArray[np.int64]:
     """int64[n, 2]: start and end of the runs of ascending places."""
-    cuts = np.flatnonzero(np.diff(places) != 1)
-    starts = places[np.concatenate(([0], cuts + 1))]
-    ends = places[np.concatenate((cuts, [places.size - 1]))] + 1
-    return np.column_stack((starts, ends))
+    starts = places[np.diff(places, prepend=-2) != 1]
+    return np.column_stack((starts, places[np.diff(places, append=-2) != 1] + 1))
 
 
 def _joined(runs: NDArray[np.int64]) -> NDArray[np.int64]:

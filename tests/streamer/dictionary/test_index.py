@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import mmap
 import subprocess
 import sys
+import textwrap
 import weakref
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ import pytest
 
 from streamer.cli.app import main
 from streamer.daemon.config.loading import load
+from streamer.dictionary import index as index_module
+from streamer.dictionary import shared_windows
 from streamer.dictionary.index import Index
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
@@ -24,8 +28,11 @@ from streamer.sequences.read_batch import ReadBatch
 from tests.reference.index import letters, windows
 from tests.reference.targets import targets_report
 from trie.codes import decode
+from trie.cpu.team import Team
 from trie.index import places, reference_text, repeats
 from trie.index.index_file import damaged
+from trie.index.reference_text import gap_codes
+from trie.strands import Strands
 
 
 def records(seed: int) -> list[tuple[str, np.ndarray]]:
@@ -96,6 +103,74 @@ def test_many_sets_of_targets() -> None:
     assert members == {one for one in expected if len(one) > 1}
     begins, ends, _ = shares.shared.astype(np.int64)
     assert (ends - begins).sum() == 3 * (holds.sum(axis=0) > 1).sum()
+
+
+def satellites(seed: int) -> list[tuple[str, np.ndarray]]:
+    """Records of repeats whose windows are found by their k-mers, in both orientations."""
+    rng = np.random.default_rng(seed)
+    unit, pair = (rng.integers(0, 4, size).astype(np.uint8) for size in (37, 12))
+    pair[6:] = 3 - pair[5::-1]
+    tandem = np.tile(unit, 200)
+    changed = rng.random(tandem.size) < 0.01
+    tandem[changed] = rng.integers(0, 5, int(changed.sum()))
+    return [
+        *records(seed), ("t", tandem), ("p", np.tile(pair, 100)), ("A", np.zeros(900, np.uint8)),
+        ("r", 3 - tandem[tandem < 4][::-1]), ("u", np.tile(np.array([0, 3], np.uint8), 300)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("strands", ["forward", "canonical", "both"])
+@pytest.mark.parametrize("k", [9, 21, 30, 31])
+def test_a_file_does_not_depend_on_threads_and_parts(
+    k: int, strands: Strands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fasta = written(tmp_path / "r.fa", satellites(k))
+    Index.from_files([fasta], k, strands).save(str(tmp_path / "r.idx"))
+    whole = (tmp_path / "r.idx").read_bytes()
+    monkeypatch.setattr(places, "LISTED", 1 << 10)
+    monkeypatch.setattr(places, "MOST_AT_ONCE", 1 << 11)
+    monkeypatch.setattr(repeats, "MOST_AT_ONCE", 1 << 8)
+    monkeypatch.setattr(shared_windows, "_PART", 1 << 7)
+    for threads, size in (1, 1), (2, 63), (3, 1_000):
+        monkeypatch.setattr(index_module, "usable_cores", lambda threads=threads: threads)
+        monkeypatch.setattr(index_module, "_PIECE", size)
+        with Team(threads) as team:
+            Index.from_files([fasta], k, strands, team=team).save(str(tmp_path / "parts.idx"))
+        assert (tmp_path / "parts.idx").read_bytes() == whole
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 64, 1 << 22])
+def test_text_is_packed_in_parts(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts end within lines, runs of N, and between records, of which some are empty."""
+    monkeypatch.setattr(index_module, "_PIECE", size)
+    some = [*records(3), ("empty", np.empty(0, np.uint8)), ("N", np.full(90, 4, np.uint8))]
+    some[0][1][100:300] = some[0][1][-5:] = 4
+    text = "# comment\r\n\r\n"
+    for at, (name, codes) in enumerate(some):
+        lines = textwrap.wrap(decode(codes).tobytes().decode().lower(), 7 + at)
+        text += f">{name} {'x>y ' * 70}\r\n\n" + "\r\n".join(lines) + "  \n"
+    (tmp_path / "r.fa").write_text(text, newline="")
+    (tmp_path / "r.fa.gz").write_bytes(gzip.compress(text.encode()))
+    gap = np.full(1, 4, np.uint8)
+    symbols = np.concatenate([np.tile(gap, 63), *(part for _, c in some for part in (gap, c))])
+    lengths = np.array([codes.size for _, codes in some])
+    for name, threads in ("r.fa", 1), ("r.fa", 3), ("r.fa.gz", 2):
+        with Team(threads) as team:
+            made = Index.from_files([str(tmp_path / name)], 21, "canonical", team=team)
+        assert made.records == [name for name, _ in some]
+        assert made.lengths.tolist() == lengths.tolist()
+        assert made.starts.tolist() == (64 + np.cumsum(lengths + 1) - lengths - 1).tolist()
+        assert 64 <= made.size - symbols.size < 68
+        found = gap_codes(made.reference, 0, made.size)
+        assert found[: symbols.size].tolist() == symbols.tolist()
+        assert (found[symbols.size :] == 4).all()
+        gaps = made.reference.gaps.reshape(-1, 2)
+        assert (gaps[1:, 0] > gaps[:-1, 1]).all()
+        bits = np.unpackbits(made.reference.blocks.view(np.uint8), bitorder="little")
+        for block in range(made.size // 256 + 1):
+            assert bits[block] == (found[256 * block : 256 * block + 287] == 4).any()
 
 
 def test_work_is_reported_up_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
