@@ -13,6 +13,8 @@ from streamer.daemon.core.rights import Rights
 from streamer.protocol import header
 from tests.fuzz.targets import TARGETS, Failed, fuzz, replay_kept
 
+pytestmark = pytest.mark.whole
+
 COMMIT = Producers.commit
 
 

@@ -38,6 +38,7 @@ def pages(width, height):
     return asyncio.run(all_pages())
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_the_page(width, height, update_golden):
     shown = pages(width, height)

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-ALLOCATIONS = ("device_array", "to_device", "pinned_array")
 OUT_OF_MEMORY = "[2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY"
 LOST = "[719] Call to cuLaunchKernel results in CUDA_ERROR_LAUNCH_FAILED"
 

@@ -234,11 +234,20 @@ KERNELS = dict(
 )  # fmt: skip
 """The kernels that keep all their words in registers."""
 
+REPLACED = (
+    "gpu.asm.paper",
+    "gpu.hamming.paper",
+    "gpu.lcs.paper",
+    "gpu.ltb.sweeping",
+    "gpu.primer.paper",
+)
+"""Kernels that better ones have replaced are for the long lane, as is one in another shape."""
 NAMES = [
-    pytest.param(name, marks=[pytest.mark.slow] * str(made.__module__).endswith("paper"))
+    pytest.param(
+        name, marks=[pytest.mark.slow] * (made.__module__ in REPLACED or name == "index-long")
+    )
     for name, (made, _) in KERNELS.items()
 ]
-"""Those that better ones have replaced are for the long lane."""
 
 INSTRUCTIONS = {
     "count_sliced": ["ld.global.nc.v4.u32"],
@@ -280,7 +289,8 @@ def test_the_oldest_gpu():
 
 @pytest.mark.parametrize("name", dict(window_kernels(2)))
 @pytest.mark.parametrize(
-    ("k", "capability"), [(2, (9, 0)), (15, (8, 0)), (15, (9, 0)), (31, (9, 0))]
+    ("k", "capability"),
+    [(2, (9, 0)), pytest.param(15, (8, 0), marks=pytest.mark.slow), (15, (9, 0)), (31, (9, 0))],
 )
 def test_exact_matching_of_one_k(name, k, capability):
     ptx = compiled(dict(window_kernels(k))[name], capability)
@@ -301,8 +311,11 @@ def test_the_bucket_table(k, capability):
 
 @pytest.mark.parametrize(
     ("length", "k", "major"),
-    [(1, 0, 9), (12, 4, 8), (12, 4, 9), (32, 31, 9), (33, 8, 8), (256, 255, 9)],
-)
+    [
+        (1, 0, 9), (12, 4, 9), (32, 31, 9), (33, 8, 8), (256, 255, 9),
+        pytest.param(12, 4, 8, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_bit_sliced_counts_in_registers(length, k, major):
     shape = network.shape_for(length, k)
     arguments = "u32[,] u32 u32 u32 u32[] u32 u32 u32 u64[] u32 u32 u32 u32[] u32 u64[]"
@@ -369,7 +382,9 @@ def test_the_levenshtein_scan(name):
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
-@pytest.mark.parametrize("distance", range(5))
+@pytest.mark.parametrize(
+    "distance", [0, 1, 4, *(pytest.param(some, marks=pytest.mark.slow) for some in (2, 3))]
+)
 def test_the_sliced_tree_bitmap(distance, capability):
     arguments = "u64[] u32 u32 u32 u32 u32 u32[] u64[] u32 u32[] u32[]"
     ptx = compiled((sliced.sliced(distance + 1), arguments), capability)

@@ -84,6 +84,7 @@ def test_a_seed_is_the_same_in_every_process():
     assert "killed" in one
 
 
+@pytest.mark.whole
 def test_what_fails_is_said_and_can_be_repeated(capsys):
     assert simulate([str(_ENOUGH), "--mistake", "reuse an epoch"]) == 1
     first, *_, total, faults = capsys.readouterr().out.splitlines()

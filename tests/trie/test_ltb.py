@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.reference import ltb as ltb_oracle
-from tests.reference.ltb import pack_words, unpack_words
 from trie import ltb
 from trie.ltb import SYMBOLS, approximate, overlap_of, run_sliced
-from trie.snapshots.tree_bitmap import MAX_INDEX, WordOverflowError, walk
+from trie.snapshots.tree_bitmap import walk
 from trie.trees.hybrid_tree import snapshot
 from trie.windows import BatchShapeError
 
@@ -29,17 +26,13 @@ def same(got, wanted, what):
 
 
 def test_the_bitmaps_equal_the_set_of_states():
-    for case in CASES:
-        same(found(case), case.expected(), str(case))
-
-
-def test_the_cases_are_worth_it():
     """There are matches at every distance, and mismatches at many depths."""
     matches, mismatches = np.uint32(0), np.uint32(0)
     for case in CASES:
-        a, b = case.expected()
-        matches |= np.bitwise_or.reduce(a, initial=np.uint32(0))
-        mismatches |= np.bitwise_or.reduce(b, initial=np.uint32(0))
+        wanted = case.expected()
+        same(found(case), wanted, str(case))
+        matches |= np.bitwise_or.reduce(wanted[0], initial=np.uint32(0))
+        mismatches |= np.bitwise_or.reduce(wanted[1], initial=np.uint32(0))
     assert matches == 0b11111
     assert np.bitwise_count(mismatches) > 20
 
@@ -102,6 +95,7 @@ def test_distance_0_is_exact_matching(k):
     assert not np.any(wanted & ~mismatches)
 
 
+@pytest.mark.whole
 def test_dense_states_stay_correct():
     """Poly-A against its neighbours: every node of a long chain is active at every level."""
     k, distance = 31, 4
@@ -134,40 +128,3 @@ def test_offsets_that_do_not_fit_are_refused():
     tree = snapshot(np.zeros(1, dtype=np.uint64), 4)
     with pytest.raises(BatchShapeError):
         approximate(tree, np.zeros(3, np.uint8), np.array([0, 4]), 1)
-
-
-bitmap = st.one_of(st.just(0), st.integers(0, 2**32 - 1))
-
-
-@given(st.lists(st.tuples(bitmap, bitmap), max_size=30), st.integers(0, MAX_INDEX - 30))
-@settings(max_examples=100, deadline=None, derandomize=True)
-def test_words_are_what_the_figure_draws(pairs: list[tuple[int, int]], first: int) -> None:
-    matches = np.array([pair[0] for pair in pairs], dtype=np.uint32)
-    mismatches = np.array([pair[1] for pair in pairs], dtype=np.uint32)
-    words = pack_words(matches, mismatches, first)
-    expected = [
-        (kind, first + index, bits)
-        for index, pair in enumerate(pairs)
-        for kind, bits in enumerate(pair)
-        if bits
-    ]
-    assert [f"{word:064b}" for word in words.tolist()] == [
-        f"{kind:01b}{index:031b}{bits:032b}" for kind, index, bits in expected
-    ]
-    fields = unpack_words(words)
-    assert list(zip(*(field.tolist() for field in fields), strict=True)) == expected
-
-
-def test_an_index_too_large_is_an_error_that_says_so() -> None:
-    matches = np.array([1, 0, 1], dtype=np.uint32)
-    none = np.zeros(3, dtype=np.uint32)
-    assert pack_words(matches, none, MAX_INDEX - 3).size == 2
-    with pytest.raises(WordOverflowError, match="index 2147483648"):
-        pack_words(matches, none, MAX_INDEX - 2)
-    # a symbol without a word does not matter
-    assert pack_words(matches[:2], none[:2], MAX_INDEX - 1).size == 1
-
-
-def test_arrays_that_do_not_belong_together_are_refused() -> None:
-    with pytest.raises(ValueError, match="match bitmaps"):
-        pack_words(np.zeros(2, np.uint32), np.zeros(3, np.uint32))

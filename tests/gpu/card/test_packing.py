@@ -46,6 +46,7 @@ def test_any_chunk(data):
     check(bases, np.array([0, *sorted(cuts), size], dtype=np.int64), k)
 
 
+@pytest.mark.whole
 @settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_letters_are_packed_as_their_codes_are(data):

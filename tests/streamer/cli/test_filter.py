@@ -15,9 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer import __version__
-from tests.data_files import data_file, read_plainly, write_fasta
+from tests.data_files import write_fasta
 from tests.reference import targets as oracle
 from tests.reference.exact import reverse_complement
+
+pytestmark = pytest.mark.whole
 
 RECORDS = [
     ("host", "ACGTTGCATTACGGCATTACCAGATTACCGGTACCATTAGGACCATTTAACCGG"),
@@ -500,29 +502,6 @@ def test_outputs_are_replaced_together_or_not_at_all(tmp_path, dictionary, strea
     assert said.startswith(f"streamer: error: {outputs[2]}: cannot write: ")
     assert sorted(folder.iterdir()) == outputs, "nothing beside them"
     assert {path.read_bytes() for path in outputs if not path.is_symlink()} == {b"old"}
-
-
-@pytest.mark.whole
-@pytest.mark.data("sarscov2_miseq_artic_v3_?.fq.gz", "sarscov2_artic_v3_primers.fa.gz")
-@pytest.mark.parametrize("action", ["keep", "deplete"])
-def test_pairs_of_amplicons(action, tmp_path, streamer):
-    primers = data_file("sarscov2_artic_v3_primers.fa.gz")
-    texts = []
-    for mate in (1, 2):
-        with gzip.open(data_file(f"sarscov2_miseq_artic_v3_{mate}.fq.gz")) as file:
-            texts.append(b"".join(file.readline() for _ in range(4 * 150)))
-    paths = written(tmp_path, texts)
-    out, out2 = tmp_path / "out.fq", tmp_path / "out2.fq"
-    code, _, said = streamer(
-        "filter", *paths, "-d", primers, "-k", 21, f"--{action}", "--pairs", "--min-windows", 9,
-        "-o", out, "--output2", out2, "-q",
-    )  # fmt: skip
-    assert (code, said) == (0, "")
-    (first, second, _), reads = oracle.filtered(
-        texts, 21, read_plainly(primers), keep=action == "keep", pairs=True, min_windows=9
-    )
-    assert (out.read_bytes(), out2.read_bytes()) == (first, second)
-    assert 0 < sum(written for _, _, written in reads) < len(reads)
 
 
 def table(path, *rows):

@@ -11,6 +11,8 @@ import pytest
 
 from tests.data_files import write_fasta
 
+pytestmark = pytest.mark.whole
+
 HOST = "ACGTTGCATTACGGCATTACCAGATTACCGGTACCATTAGGACCATTTAACCGG"
 K = 7
 MODES = {"sam": "w", "bam": "wb", "cram": "wc"}

@@ -29,6 +29,7 @@ def test_a_value_cannot_become_an_option(line):
     assert found.arguments == ["/data/./a.fa", "/data/./b.fa", "-k2", "--tm=40-70"]
 
 
+@pytest.mark.whole
 def test_words_of_any_kind_mean_the_same_to_the_command():
     """The arguments that run, read again as the program reads them, are the same."""
     rng = random.Random(7)

@@ -13,6 +13,7 @@ from tests.data_files import write_fasta
 pytestmark = pytest.mark.whole
 
 GOOD = [("t", "ACGTACGTTTGACA")]
+LTB = ["-k", "5", "-D", "1", "--semantics", "ltb"]
 
 
 @pytest.fixture
@@ -52,6 +53,10 @@ def error_line(err):
         (["-k", "5", "--report", "best"], "--report best needs --distance"),
         (["-k", "5", "--semantics", "ltb", "--report", "best"], "--report best"),
         (["-k", "5", "--kernel", "lanes"], "--kernel lanes is not for exact"),
+        ([*LTB, "--kernel", "naive"], "--kernel naive is not for --semantics ltb"),
+        ([*LTB, "--kernel", "lanes"], "--kernel lanes is not for --semantics ltb"),
+        ([*LTB, "--strands", "canonical"], "--strands canonical"),
+        ([*LTB, "--kernel", "ltb-queue", "--device", "cpu"], "ltb-queue runs on CUDA, not with"),
         (["-k", "5", "-D", "1", "--kernel", "walk"], "--kernel walk is not for --semantics lev"),
         (["-k", "5", "--mode", "thaw"], "--mode"),
         (["-k", "5", "--strands", "none"], "--strands"),

@@ -14,6 +14,8 @@ from tests.daemon_kit import process, running
 from tests.data_files import DATA
 from tests.waiting import DEADLINE, until
 
+pytestmark = pytest.mark.whole
+
 READS = DATA / "lambda_nanopore.fq.gz"
 
 
@@ -180,7 +182,6 @@ def test_what_is_no_fastq_is_one_line(tmp_path, streamer):
     assert "lambda.fa.gz: record 1: not FASTQ, which runs are played from" in err
 
 
-@pytest.mark.whole
 def test_an_interrupt_completes_the_files(tmp_path):
     reads = tmp_path / "reads.fq"
     records = fastq(reads, random.Random(2), 3000, barcodes=["barcode01", "barcode02"])
@@ -201,7 +202,6 @@ def test_an_interrupt_completes_the_files(tmp_path):
     assert set(played) <= set(records)
 
 
-@pytest.mark.whole
 def test_a_daemon_gets_the_reads_in_the_order_of_the_files(path, tmp_path, streamer):
     assert streamer("play", READS, "--folder", tmp_path / "run", "--speed", 0, "-q")[0] == 0
     (text,) = contents(tmp_path / "run").values()
@@ -219,7 +219,6 @@ def test_a_daemon_gets_the_reads_in_the_order_of_the_files(path, tmp_path, strea
     assert names == [record[1:].split()[0] for record in records_in(text)]
 
 
-@pytest.mark.whole
 def test_reads_before_a_fault_arrive(path, tmp_path, streamer):
     reads = tmp_path / "reads.fq"
     reads.write_text("@a\nACGT\n+\nIIII\n@b\nA-GT\n+\nIIII\n")
@@ -235,7 +234,6 @@ def test_reads_before_a_fault_arrive(path, tmp_path, streamer):
     assert daemon.service.status.totals.fields()["reads"] == 1
 
 
-@pytest.mark.whole
 def test_reads_before_a_record_that_is_no_fastq_are_played(path, tmp_path, streamer):
     reads = tmp_path / "reads.fq"
     records = fastq(reads, random.Random(4), 30)

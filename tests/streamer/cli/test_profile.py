@@ -17,6 +17,8 @@ from trie.cpu.stages import Stages
 from trie.cpu.team import Team
 from trie.cpu.threads import _Pool
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.mark.parametrize(
     ("options", "threads"), [([], 2), (["--mode", "grow"], 1), (["--report", "windows"], 2)]

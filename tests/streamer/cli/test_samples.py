@@ -23,6 +23,8 @@ from tests.reload_kit import configured
 from tests.streamer.reporting.page_reader import check_page
 from tests.waiting import DEADLINE
 
+pytestmark = pytest.mark.whole
+
 K = 21
 SHEET = """\
 flow_cell_id,sample_id,kit,barcode,alias,type
@@ -176,7 +178,6 @@ def test_faults(clinic, streamer, tmp_path, table, options, problem):
     assert problem in err
 
 
-@pytest.mark.whole
 def test_a_daemon_says_the_same(clinic, tmp_path):
     write_fasta(tmp_path / "ref.fa", clinic.targets)
     (tmp_path / "sheet.csv").write_text(SHEET)

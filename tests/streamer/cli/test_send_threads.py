@@ -17,6 +17,8 @@ from streamer.sequences.files import read_batches
 from tests.daemon_kit import collecting
 from tests.streamer.sequences.kit import bgzf_blocks, rows_of, set_sizes
 
+pytestmark = pytest.mark.whole
+
 
 def fastq(rng, prefix, records, *, faulty=None):
     """Records, some with a context; ``faulty`` has an impossible letter."""
@@ -108,7 +110,6 @@ def test_threads_read_compressed_blocks(tmp_path, monkeypatch, suffix):
     assert sent([str(path)], 4, start)[0] == whole[0][151:]
 
 
-@pytest.mark.whole
 def test_a_daemon_gets_them_once_and_in_order(path, tmp_path, monkeypatch, streamer):
     set_sizes(monkeypatch, region=2000, block=2000)
     rng = random.Random(1)

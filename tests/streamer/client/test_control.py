@@ -148,6 +148,7 @@ def test_a_restarted_daemon_that_starts_is_asked_again_for_a_reload(client):
     assert len(asked) == 3
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("command", "more"),
     [

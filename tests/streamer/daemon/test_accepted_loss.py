@@ -92,6 +92,7 @@ def assert_start(restored, publications, ats):
 ALL = range(2, 11)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("damaged", [(10,), (9, 10), (4,), (1,)])
 def test_numbers_go_on_behind_records_that_were_given_up(made, damaged):
     publications, opened, directory = made
@@ -160,6 +161,7 @@ def test_k_mers_of_sources_are_counted(tmp_path, snapshot):
     assert (found.loss.kmers, found.loss.unknown) == (lost, False)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("expired", [False, True])
 def test_a_snapshot_that_was_given_up(made, expired):
     """Records make up for it as far as they are kept."""

@@ -34,6 +34,8 @@ from trie.index.index_file import damaged
 from trie.index.reference_text import gap_codes
 from trie.strands import Strands
 
+pytestmark = pytest.mark.whole
+
 
 def records(seed: int) -> list[tuple[str, np.ndarray]]:
     """Some that share k-mers in both orientations, repeat themselves, or hold no k-mer."""

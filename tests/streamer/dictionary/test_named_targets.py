@@ -19,6 +19,8 @@ from tests.reference.targets import targets_report
 from tests.reload_kit import GENOME, K, configured, settle
 from tests.waiting import DEADLINE
 
+pytestmark = pytest.mark.whole
+
 TABLE = "source\ttarget\tgroup\nrefs/b.fa.gz\tB\tG\ns1\tA\tG\ns2\tA\tG\n"
 
 
@@ -171,7 +173,6 @@ def test_records_that_repeat_are_told_with_the_remedy(tmp_path, streamer):
     assert "names repeat" not in streamer(*run, "--target-by", "file")[2]
 
 
-@pytest.mark.whole
 def test_a_daemon_takes_its_table_again_and_a_report_counts_by_it(files, tmp_path):
     _, made = files
     config = configured(tmp_path, 'targets = "names.tsv"')

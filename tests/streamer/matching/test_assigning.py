@@ -38,6 +38,7 @@ def read_of(rng: random.Random, text: str) -> str:
     return "".join(rng.choice("ACGTN") if rng.random() < rate else base for base in read)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("k", "number", "strands", "filtered"),
     [

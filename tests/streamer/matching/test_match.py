@@ -11,6 +11,8 @@ import pytest
 from tests.data_files import DATA, data_files, read_plainly, write_fasta
 from tests.reference import exact as oracle
 
+pytestmark = pytest.mark.whole
+
 KS = (1, 2, 3, 4, 11, 15, 16, 21, 30, 31)
 FULL = bool(os.environ.get("STREAMER_TEST_FULL"))
 SOME_BASES = 5_000
@@ -55,7 +57,6 @@ def write_fastq(path, reads):
     return str(path)
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize(
     "k", [k if k in (1, 15, 31) else pytest.param(k, marks=pytest.mark.slow) for k in KS]
 )
@@ -147,21 +148,6 @@ def test_many_targets(mode, strands, tmp_path, streamer):
             got = without_depth(got) if report == "windows" else got
             want = expected(reads, k, records=records, strands=strands, mode=mode)
             assert got == as_text(want), f"k {k} {report}"
-
-
-def test_json_lines(tmp_path, streamer):
-    fasta = write_fasta(tmp_path / "reads.fa", [("r1", "ACGTACGTAA"), ('q"u\\', "GGGGGGG")])
-    dictionary = write_fasta(tmp_path / "dictionary.fa", [("t 1", "ACGTACG")])
-    code, out, _ = streamer(
-        "match", fasta, "-k", 5, "-d", dictionary, "--format", "jsonl", "--quiet"
-    )
-    assert code == 0
-    rows = [json.loads(line) for line in out.splitlines()]
-    assert rows == [
-        {"read": "r1", "start": 0, "end": 9, "event": "match", "windows": 5, "target": ["t"]},
-        {"read": "r1", "start": 5, "end": 10, "event": "mismatch", "windows": 1, "target": None},
-        {"read": 'q"u\\', "start": 0, "end": 7, "event": "mismatch", "windows": 3, "target": None},
-    ]  # fmt: skip
 
 
 def test_names_that_look_like_several_or_repeat(tmp_path, streamer):

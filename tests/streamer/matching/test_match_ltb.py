@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 
 import pytest
@@ -58,20 +57,6 @@ def test_the_definition(k, tmp_path, streamer):
                 assert rows_of(out) == want, (k, distance, strands, kernel, chunk)
 
 
-def test_forward_and_jsonl(tmp_path, streamer):
-    records, reads = made_up(9, 2)
-    dictionary = write_fasta(tmp_path / "d.fa", records)
-    path = write_fasta(tmp_path / "r.fa", reads)
-    run = ("match", path, "-d", dictionary, "-k", 9, "-D", 2, "--semantics", "ltb", "--quiet")
-    want = expected(windows_of(records, 9), 9, 2, reads)
-    assert rows_of(streamer(*run)[1]) == want
-    objects = [json.loads(line) for line in streamer(*run, "--format", "jsonl")[1].splitlines()]
-    nulls = [tuple("." if x is None else str(x) for x in row.values()) for row in objects]
-    assert nulls == want
-    assert list(objects[0]) == HEADER[1:].split("\t")
-    assert isinstance(objects[0]["end"], int)
-
-
 def test_a_seeded_dictionary_is_that_of_its_windows(tmp_path, streamer):
     rng = random.Random(3)
     genome = "".join(rng.choices("ACGT", k=90))
@@ -103,19 +88,3 @@ def test_what_has_grown_is_found_in_later_snapshots(tmp_path, streamer):
     truth = ltb_oracle.run(windows_of([("g", genome[:400])], 21), 21, 1, copy)
     for end in ends:
         assert rows[end][0] == ",".join(map(str, truth[int(end) - 1][0]))
-
-
-def test_what_cannot_be_asked_for(tmp_path, streamer):
-    path = write_fasta(tmp_path / "d.fa", [("t", "ACGTACGT")])
-    run = ("match", path, "-d", path, "-k", 5, "--semantics", "ltb", "--quiet", "--device", "cpu")
-    for more, exit_code, text in (
-        (("-D", 5), 2, "--distance"),
-        (("-D", 1, "--kernel", "naive"), 2, "--kernel naive is not for --semantics ltb"),
-        (("-D", 1, "--kernel", "lanes"), 2, "--kernel lanes is not for --semantics ltb"),
-        (("-D", 1, "--strands", "canonical"), 2, "--strands canonical"),
-        (("-D", 1, "--report", "best"), 2, "--report best"),
-        (("-D", 1, "--kernel", "ltb-queue"), 2, "--kernel ltb-queue runs on CUDA, not with"),
-    ):
-        code, out, error = streamer(*run, *more)
-        assert (code, out) == (exit_code, ""), more
-        assert text in error, more

@@ -7,8 +7,10 @@ import random
 
 import pytest
 
-from tests.data_files import data_files, read_plainly, write_fasta
+from tests.data_files import write_fasta
 from tests.reference import levenshtein as near
+
+pytestmark = pytest.mark.whole
 
 HEADER = "#read\tstart\tend\tdistance\tstrand\tkmer\ttarget"
 
@@ -149,36 +151,3 @@ def test_what_has_grown_is_found_in_later_spans(tmp_path, streamer):
         assert kmer in genome
         best = near.nearest([kmer], copy[: int(end)], 2)[-1]
         assert best[:4] == (int(start), int(end), int(distance), strand)
-
-
-@pytest.mark.parametrize("path", data_files("ont_native_barcodes_24.fa.gz"), ids=lambda p: p.name)
-def test_barcodes_in_nanopore_reads(path, tmp_path, streamer):
-    barcodes = read_plainly(path)
-    nanopore = read_plainly(data_files("lambda_nanopore*.fq.gz")[0], limit=40)
-    rng = random.Random(4)
-    reads = []
-    for i, (name, sequence) in enumerate(nanopore[:12]):
-        barcode = edited(rng, barcodes[i % 24][1], i % 5)
-        text = barcode + sequence[:60]
-        reads.append((name, near.reverse_complement(text) if i % 2 else text))
-    path = write_fasta(tmp_path / "r.fa", reads)
-    dictionary = write_fasta(tmp_path / "d.fa", barcodes)
-    run = ("match", path, "-d", dictionary, "-k", 24, "--distance", 4, "--report", "best")
-    want = expected(barcodes, reads, 24, 4, best=True)
-    assert len(want) >= 10
-    assert rows_of(streamer(*run, "--quiet")[1]) == want
-
-
-def test_the_automaton_has_rows_of_its_own(tmp_path, streamer):
-    dictionary = write_fasta(tmp_path / "d.fa", [("t", "ACGTAC")])
-    path = write_fasta(tmp_path / "r.fa", [("r", "TACGTTC")])
-    run = ("match", path, "-d", dictionary, "-k", 6, "--semantics", "ltb", "--quiet")
-    out = streamer(*run, "--distance", 1)[1]
-    header, *lines = out.splitlines()
-    assert header == "#read\tend\tdistances\tdepths"
-    rows = [line.split("\t") for line in lines]
-    # ACGTTC is ACGTAC with its fifth symbol another; depth 5 is where the exact path ends
-    assert ["r", "7", "1", "."] in rows or ["r", "7", "1", "1"] in rows
-    assert any("5" in row[3].split(",") for row in rows if row[1] == "6")
-    for chunk in (6, 7):
-        assert streamer(*run, "--distance", 1, "--chunk", chunk)[1] == out

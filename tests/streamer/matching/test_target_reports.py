@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.data_files import data_file, read_plainly, write_fasta
+from tests.data_files import write_fasta
 from tests.reference import targets as oracle
 from tests.reference.exact import reverse_complement
+
+pytestmark = pytest.mark.whole
 
 TARGETS = ["target", "reads", "bases", "matches", "kmers", "seen", "breadth", "depth"]
 COVERAGE = ["target", "start", "end", "kmers", "seen", "matches"]
@@ -195,23 +197,6 @@ def test_without_targets_and_without_reads(tmp_path, streamer):
     assert got == as_text(oracle.coverage_report([], 7, records=RECORDS, bins=2))
 
 
-def test_json_has_numbers_and_nulls(tmp_path, streamer):
-    fasta = write_fasta(tmp_path / "reads.fa", READS)
-    dictionary = write_fasta(tmp_path / "dictionary.fa", RECORDS)
-    code, out, _ = streamer(
-        "match", fasta, "-d", dictionary, "-k", 7, "--report", "targets",
-        "--format", "jsonl", "--quiet",
-    )  # fmt: skip
-    assert code == 0
-    rows = [json.loads(line) for line in out.splitlines()]
-    want = oracle.targets_report(READS, 7, records=RECORDS)
-    assert [list(row) for row in rows] == [TARGETS] * len(want)
-    for row, wanted in zip(rows, want, strict=True):
-        numbers = [None if one == "." else one for one in wanted]
-        numbers[-2:] = [None if one is None else float(one) for one in numbers[-2:]]
-        assert list(row.values()) == numbers
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -230,52 +215,6 @@ def test_options_that_do_not_go_together(options, told, tmp_path, streamer):
     assert (code, out) == (2, "")
     assert told in err
     assert err.count("\n") == 1
-
-
-def some_reads(pattern, most):
-    return read_plainly(data_file(pattern), most)
-
-
-@pytest.mark.whole
-@pytest.mark.data("sarscov2_MN908947.3.fa.gz", "sarscov2_artic_v3_primers.fa.gz")
-@pytest.mark.data("sarscov2_miseq_artic_v3_1.fq.gz", "sarscov2_nanopore_MT007544.fq.gz")
-@pytest.mark.parametrize("k", [11, 21, 31])
-def test_amplicons(k, tmp_path, streamer):
-    """Reads of two machines against primers (of which few are 31 long) and the genome."""
-    files = [data_file("sarscov2_artic_v3_primers.fa.gz"), data_file("sarscov2_MN908947.3.fa.gz")]
-    records = [record for path in files for record in read_plainly(path)]
-    for pattern, most in (
-        ("sarscov2_miseq_artic_v3_1.fq.gz", 60),
-        ("sarscov2_nanopore_MT007544.fq.gz", 40),
-    ):
-        reads = some_reads(pattern, most)
-        fasta = write_fasta(tmp_path / "reads.fa", reads)
-        limits = {"min_windows": 20, "min_fraction": "0.25"}
-        got = report(streamer, fasta, files, k, "targets", **limits)
-        assert got == as_text(oracle.targets_report(reads, k, records=records, **limits))
-        got = report(streamer, fasta, files[1:], k, "coverage")
-        assert got == as_text(oracle.coverage_report(reads, k, records=records[-1:]))
-
-
-@pytest.mark.whole
-@pytest.mark.data("lambda_NC_001416.fa.gz", "mt_human.fa.gz", "mt_orang.fa.gz")
-@pytest.mark.data("lambda_nanopore_first400.fq.gz", "lambda_sim_reads_1.fq.gz")
-@pytest.mark.parametrize("strands", ["forward", "canonical", "both"])
-def test_real_genomes(strands, tmp_path, streamer):
-    names = ("mt_human.fa.gz", "lambda_NC_001416.fa.gz", "mt_orang.fa.gz")
-    files = [data_file(name) for name in names]
-    records = [record for path in files for record in read_plainly(path)]
-    reads = some_reads("lambda_sim_reads_1.fq.gz", 300)
-    reads += some_reads("lambda_nanopore_first400.fq.gz", 12)
-    reads += [(f"part{at}", records[2][1][at : at + 400]) for at in range(0, 16_000, 600)]
-    fasta = write_fasta(tmp_path / "reads.fa", reads)
-    for k, mode in ((9, "frozen"), (15, "grow"), (21, "frozen")):
-        options = {"strands": strands, "mode": mode}
-        got = report(streamer, fasta, files, k, "targets", **options)
-        assert got == as_text(oracle.targets_report(reads, k, records=records, **options))
-        got = report(streamer, fasta, files, k, "coverage", bins=37, **options)
-        want = oracle.coverage_report(reads, k, records=records, bins=37, **options)
-        assert got == as_text(want)
 
 
 BY_BARCODE = ["barcode", *TARGETS]

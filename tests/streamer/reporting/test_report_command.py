@@ -22,7 +22,6 @@ from streamer.cli.app import main
 from streamer.reporting.collection import read_report
 from streamer.reporting.multiqc import multiqc_path
 from streamer.reporting.reports import RowError
-from tests.data_files import data_file
 from tests.streamer.reporting.page_reader import check_page, number
 from tests.waiting import DEADLINE
 
@@ -165,26 +164,6 @@ def test_lengths_and_n50_are_those_of_the_definition(tmp_path):
             low, _, high = row[0].partition(" to ")
             inside = sum(number(low) <= n <= number(high or low) for n in lengths)
             assert inside == number(row[1]) + number(row[2])
-
-
-@pytest.mark.whole
-def test_it_takes_what_match_writes(tmp_path):
-    reads, genome = data_file("lambda_nanopore.fq.gz"), data_file("lambda.fa.gz")
-    paths = []
-    for name, *more in (["targets"], ["targets", "--by", "barcode"], ["coverage"], ["reads"]):
-        for form in ("tsv", "jsonl"):
-            paths.append(tmp_path / f"{len(paths)}.{form}")
-            given = ["match", str(reads), "-d", str(genome), "-k", "21", "--report", name, *more]
-            assert main([*given, "--format", form, "-o", str(paths[-1]), "--quiet"]) == 0
-    paths.append(tmp_path / "curve.tsv.gz")
-    given = ["match", str(reads), "--seed", "0", "-k", "21", "--report", "novelty"]
-    assert main([*given, "-o", str(paths[-1]), "--quiet"]) == 0
-    for path in paths:
-        out = tmp_path / "page.html"
-        assert main(["report", str(path), "-o", str(out)]) == 0
-        page = check_page(out.read_text())
-        coverage = [caption for caption in page.tables if caption.startswith("Coverage")]
-        assert dict(page.facts).get("Reads") == "60" or len(coverage) == 1
 
 
 def test_standard_input_and_output(tmp_path, monkeypatch, capsysbinary):

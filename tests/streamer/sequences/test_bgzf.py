@@ -144,6 +144,7 @@ def damaged(step=3):
             yield f"{name} changed at {at}", content[:at] + b"\x5a" + content[at + 1 :]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_team_reads_what_one_thread_reads(tmp_path, threads, inflating):
     path = tmp_path / "reads.bam"
@@ -157,6 +158,7 @@ def test_a_team_reads_what_one_thread_reads(tmp_path, threads, inflating):
     assert whole >= len(FORMS) - 1
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("size", [1, 50, 1 << 18])
 def test_groups_hold_every_byte(size, whole, monkeypatch, inflating):

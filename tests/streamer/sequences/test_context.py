@@ -352,6 +352,7 @@ def test_columns_of_labels():
     ]  # fmt: skip
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("batch_reads", [1, 3, 100])
 def test_of_the_reads_of_files(batch_reads, tmp_path):
     """Also of records longer than a block, and in front of a faulty one."""

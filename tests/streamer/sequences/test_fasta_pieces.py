@@ -36,6 +36,7 @@ def random_fasta(rng, ends):
     return text.replace("\n", ends).encode(), wanted
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
 def test_files_handed_over_in_any_size(ends, blocks):
     rng = random.Random(7)
@@ -82,6 +83,7 @@ def test_a_header_without_end_is_not_held(mark, monkeypatch):
     assert read < 2 << 20
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("overlap", [0, 3, 50])
 def test_pieces_hold_every_record_once(overlap, tmp_path, monkeypatch):
     monkeypatch.setattr(raw_file, "BLOCK_BYTES", 40)

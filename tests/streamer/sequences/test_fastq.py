@@ -58,6 +58,7 @@ def damaged(kind, number):
     return b"".join(line + b"\n" for record in records for line in record)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("kind", "number"),
     # what does not begin with a header is no FASTQ

@@ -25,6 +25,7 @@ def read(data, offset=0, records=0, *, last=False, reads=4):
     return names, whole.offset, whole.rest, whole.problem
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_every_length_from_every_record(end):
     records = [record.replace("\n", end).encode() for record in RECORDS]

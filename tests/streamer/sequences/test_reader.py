@@ -56,6 +56,7 @@ def check(path, content, blocks, sizes=SIZES, rooms=(None,), **limits):
     return wanted
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", FILES)
 def test_cut_at_every_byte(name, tmp_path, blocks):
     content = FILES[name]
@@ -93,6 +94,7 @@ MAGICS = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"
 DAMAGED = st.composite(damaged)().filter(lambda content: not content.startswith(MAGICS))
 
 
+@pytest.mark.whole
 @settings(max_examples=800)
 @given(DAMAGED, st.sampled_from([64, 70, 127, 500, 1 << 17]), st.sampled_from([0, 1, 30, 500]))
 @example(b"@r\nA\n+\n\xe9\n", 64, 0)
@@ -115,6 +117,7 @@ def _path(tmp_path_factory):
     PATH = tmp_path_factory.mktemp("reader") / "f"
 
 
+@pytest.mark.whole
 @settings(max_examples=300)
 @given(DAMAGED, st.sampled_from([64, 100, 1 << 17]), st.integers(0, 40), st.integers(1, 200))
 def test_pieces(content, size, overlap, symbols):
@@ -159,6 +162,7 @@ def joined(pieces, overlap):
     return records, None
 
 
+@pytest.mark.whole
 @settings(max_examples=300)
 @given(DAMAGED, st.sampled_from([64, 100, 1 << 17]))
 def test_letters_as_they_stand(content, size):

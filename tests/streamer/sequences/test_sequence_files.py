@@ -90,6 +90,7 @@ def test_several_files_and_progress(tmp_path):
     assert seen[-1] == size_of_files(paths)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("content", "compression"),
     [
@@ -320,6 +321,7 @@ def test_faulty_lines(line, problem, tmp_path):
         assert "line 3" in error
 
 
+@pytest.mark.whole
 def test_every_cut_of_sam_gives_whole_reads_or_an_error(tmp_path):
     reads = list(some_reads(6, seed=2))
     path = tmp_path / "reads.sam"

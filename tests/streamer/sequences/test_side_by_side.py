@@ -126,6 +126,7 @@ def test_rows_and_errors_are_those_of_one_parser(seed, tmp_path, sizes):
     check(tmp_path / "f", content, **limits)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ["fastq", "fastq-blank"])
 def test_cut_at_every_byte(name, tmp_path, sizes):
     sizes(100, 64)

@@ -199,6 +199,7 @@ def first_column(lines):
     return [line.split()[0] for line in lines[start:-1] if line.strip()]
 
 
+@pytest.mark.whole
 def test_sorting_by_the_next_column_and_back():
     by_reads = page_after()
     assert first_column(by_reads)[:3] == [".", "amplicon_1", "amplicon_2"]

@@ -487,6 +487,7 @@ def test_hints_are_enough_to_see_a_file_and_never_needed(run):
     assert seen[-1] == ["told", "untold"]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seed", range(60))
 def test_any_history_with_kills_counts_each_record_once(tmp_path, seed):
     """Files grow, are completed, copied, renamed and written anew between lives of the watcher."""

@@ -17,6 +17,8 @@ from trie.cpu import forks
 from trie.cpu.forks import forked
 from trie.cpu.stages import Stages
 
+pytestmark = pytest.mark.whole
+
 HERE = os.getpid()
 
 

@@ -43,6 +43,7 @@ def test_grow_then_match_equal_the_oracle(k: int, canonical: bool) -> None:
         assert matched.tolist() == oracle.match(bases, offsets).tolist()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("k", "with_values"), [(3, True), (10, False), (13, False), (21, True)])
 @pytest.mark.parametrize("canonical", [True, False])
 def test_threads_do_not_change_anything(k: int, with_values: bool, canonical: bool) -> None:

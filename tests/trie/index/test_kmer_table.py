@@ -65,6 +65,7 @@ def test_buckets_are_cache_lines() -> None:
         assert array.size == count
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("with_values", [False, True])
 def test_many_doublings(with_values: bool) -> None:
     rng = np.random.default_rng(3)

@@ -53,6 +53,7 @@ def test_repeats_are_sorted_in_parts_of_the_text(monkeypatch: pytest.MonkeyPatch
     check(reference(np.random.default_rng(2), 21), 21, canonical=True)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ["satellites", "equal records", "gaps everywhere", "palindromes"])
 def test_repeats_of_adversarial_texts(name: str) -> None:
     rng = np.random.default_rng(1)

@@ -112,15 +112,16 @@ def test_every_method_equals_the_definition(k):
     assert hits > 40
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("k", KS)
 def test_real_reads(k):
     """Nanopore reads against k-mers of the genome that they come from."""
     genome = read_plainly(data_files("lambda.fa.gz")[0])[0][1]
-    reads = [sequence[:400] for _, sequence in read_plainly(data_files("lambda_nano*")[0], 3)]
+    reads = [sequence[:200] for _, sequence in read_plainly(data_files("lambda_nano*")[0], 3)]
     rng = random.Random(k)
-    starts = rng.sample(range(len(genome) - k), 150)
+    starts = rng.sample(range(len(genome) - k), 80)
     kmers = {genome[start : start + k] for start in starts}
-    kmers |= {reads[0][start : start + k] for start in rng.sample(range(300), 10)}
+    kmers |= {reads[0][start : start + k] for start in rng.sample(range(160), 10)}
     for distance in range(min(4, k - 1) + 1):
         patterns = patterns_of(kmers, distance, True)
         want = [
@@ -149,6 +150,7 @@ def random_batch(rng, total, kmers, k):
     return bases, np.concatenate(([0], cuts, [total])).astype(np.int64)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("k", "distance", "number"), [(4, 3, 30), (15, 2, 400), (21, 4, 60)])
 def test_tiles_blocks_and_chunks_do_not_show(k, distance, number):
     rng = np.random.default_rng(k)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import sys
 
 import numpy as np
@@ -80,28 +79,6 @@ def test_the_best_of_each_run(streamer, files):
                 continue
         else:
             pytest.fail(f"{cigar} aligns none of {letters}")
-
-
-def test_one_pattern_names_itself_and_jsonl_has_numbers(streamer, files):
-    text, _, texts, _ = files
-    code, out, _ = streamer(
-        "asm", text, "--pattern", "ACGT", "-k", 1, "--format", "jsonl", "--device", "cpu", "-q"
-    )
-    rows = [json.loads(line) for line in out.splitlines()]
-    assert code == 0
-    assert {row["pattern"] for row in rows} == {"ACGT"}
-    assert {row["start"] for row in rows} == {None}
-    assert [(r["text"], str(r["end"]), str(r["distance"]), r["strand"], "ACGT") for r in rows] == (
-        expected(texts, [("ACGT", "ACGT")], 1)
-    )
-
-
-def test_ambiguity_letters(streamer, files):
-    text, patterns, texts, many = files
-    code, out, _ = streamer("asm", text, "--patterns", patterns, "-k", 1, "--iupac", "-q")
-    rows = [tuple(line.split("\t")) for line in out.splitlines()[1:]]
-    assert code == 0
-    assert [(row[0], *row[2:]) for row in rows] == expected(texts, many, 1, iupac=True)
 
 
 def test_standard_input_and_compressed_files(streamer, files, tmp_path, monkeypatch):
@@ -256,7 +233,7 @@ def test_random_cases_equal_sassy():
     sassy = pytest.importorskip("sassy")
     rng = np.random.default_rng(1)
     hits = 0
-    for case in range(400):
+    for case in range(200):
         length = int(rng.integers(2, 90))
         k = int(rng.integers(0, min(length, 8)))
         text = LETTERS[rng.integers(0, 4 if case % 3 else 2, int(rng.integers(1, 700)))].tobytes()
@@ -271,7 +248,7 @@ def test_random_cases_equal_sassy():
         assert forward_hits(ours) == forward, (case, pattern, text, k)
         assert reversed_hits(text, [pattern], k, threads=1) == back, (case, pattern, text, k)
         hits += len(forward)
-    assert hits > 400
+    assert hits > 200
 
 
 @pytest.mark.slow
@@ -312,17 +289,3 @@ def test_edlib_agrees_on_the_best_end():
         ends = {end + 1 for _, end in theirs["locations"]}
         # edlib also counts the empty end before the text
         assert set(ours["end"][ours["distance"] == least].tolist()) == ends - {0}, case
-
-
-@pytest.mark.data("sarscov2_MN908947.3.fa.gz", "sarscov2_artic_v3_primers.fa.gz")
-def test_artic_primers_in_the_genome_they_were_made_for():
-    genome = read_plainly(data_file("sarscov2_MN908947.3.fa.gz"))[0][1]
-    primers = read_plainly(data_file("sarscov2_artic_v3_primers.fa.gz"))
-    found = asm.search(genome, [sequence for _, sequence in primers], 2, report="best")
-    exact = found[found["distance"] == 0]
-    assert set(exact["pattern"].tolist()) == set(range(218))
-    for row in exact:
-        name, sequence = primers[row["pattern"]]
-        assert row["end"] - row["start"] == len(sequence)
-        assert row["cigar"] == f"{len(sequence)}="
-        assert row["strand"] == ("+" if "LEFT" in name else "-"), name

@@ -69,6 +69,7 @@ def agree(texts, patterns, k, *, report="all", strands="both", iupac=False, **op
     return len(found)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("method", ENGINES)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_pattern_lengths_and_distances(method, length):
@@ -307,6 +308,7 @@ def test_long_patterns_skip_strips_but_no_hit():
         assert agree([text], patterns, k, strands="forward") >= 3
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("patterns", "length", "k"), [(100_000, 30, 20), (1, 100_000, 50_000)])
 def test_an_interrupt_ends_a_tile(waits_of_interrupted, patterns, length, k):
     """A tile that would take minutes ends, and the interrupt is raised."""

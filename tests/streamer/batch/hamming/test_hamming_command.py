@@ -49,17 +49,6 @@ def test_rows_are_those_of_the_definition(streamer, job, strands):
     assert len(out.splitlines()) > 5
 
 
-@pytest.mark.parametrize("method", ["bit-sliced", "pigeonhole", "naive", "shift-add", "pmasm"])
-def test_methods_and_threads(streamer, job, method):
-    texts, patterns, text, fasta = job
-    code, out, err = streamer(
-        "hamming", text, "--patterns", fasta, "-k", 3, "--method", method, "--device", "cpu",
-        "--threads", 2,
-    )  # fmt: skip
-    assert code == 0, err
-    assert out.splitlines()[1:] == lines_of(texts, patterns, 3, "both")
-
-
 def test_patterns_on_the_command_line_are_their_own_names(streamer, job):
     texts, patterns, text, _ = job
     given = [sequence for _, sequence in patterns[:2]]

@@ -128,6 +128,7 @@ def test_patterns_that_several_pieces_find_have_one_row(length, k):
     assert len(wanted) > 50
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("method", CPU_METHODS)
 def test_small_chunks_and_full_buffers_change_nothing(method, monkeypatch):
     rng = random.Random(12)

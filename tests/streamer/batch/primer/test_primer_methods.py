@@ -54,6 +54,7 @@ def _filter_from_the_first_columns_on(monkeypatch):
     monkeypatch.setattr(seeds, "COSTS", CutCosts(scanned=1e9, candidate=1, found=1, shared=3))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seed", range(5))
 def test_all_methods_find_what_the_oracle_finds(seed):
     rng = random.Random(seed)
@@ -96,6 +97,7 @@ def test_the_example_of_the_seed():
         assert found.dtype.names == ("alpha", "start", "end", "length")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("method", ["windows", "hook-row", "alternative-coarse", "seeds"])
 @pytest.mark.parametrize("k", [1, 3, 12, 40])
 def test_longer_sequences(method, k):
@@ -114,6 +116,7 @@ def test_longer_sequences(method, k):
         assert reached.get(start) == (end if end <= 700 else None), (method, k, start)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("chunk", [1, 200, 1000])
 @pytest.mark.parametrize("method", ["windows", "seeds", "alternative"])
 def test_chunks_do_not_change_results(chunk, method, monkeypatch):
