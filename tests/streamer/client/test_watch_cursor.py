@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
 import zmq
 
 from streamer.cli import daemon_options
-from streamer.client import Control, Cursor, DaemonLostError, Reset, Subscriber
+from streamer.client import Cursor, DaemonLostError, Reset, Subscriber
 from streamer.protocol.payloads import encode_notice
 from tests.daemon_kit import process, running, settings, wait_for_line
 from tests.data_files import ROOT
 from tests.streamer.client.test_subscriber import daemon, head, send
-from tests.waiting import DEADLINE, until
+from tests.waiting import DEADLINE, beside, until
 
 pytestmark = pytest.mark.whole
 
@@ -200,32 +199,7 @@ def test_the_oldest_record_expires_between_two_questions(kept, place, watch, mon
 
 
 SILENT_SECONDS = 1.0
-
-
-@pytest.fixture
-def beating(path):
-    """A daemon in a process of its own, with the endpoint of its feed."""
-    with process(["run", "--config", path, "--set", "feed.beat_seconds=0.05"]) as child:
-        wait_for_line(child, '"ready"')
-        yield child
-
-
-@pytest.fixture
-def ending(path, beating):
-    """A function that has the daemon end by a signal once it holds."""
-    threads = []
-
-    def end(number, holds):
-        def work():
-            until(holds, "the time to end")
-            beating.send_signal(number)
-
-        threads.append(threading.Thread(target=work))
-        threads[-1].start()
-
-    yield end
-    for thread in threads:
-        thread.join(DEADLINE)
+BEATS = "feed.beat_seconds=0.05"
 
 
 def written(rows):
@@ -237,14 +211,19 @@ def written(rows):
     return found
 
 
-def test_watch_tells_a_lost_daemon_from_one_that_ends(
-    path, ending, tmp_path, streamer, monkeypatch
-):
+def test_watch_tells_a_lost_daemon_from_one_that_ends(path, tmp_path, streamer, monkeypatch):
     monkeypatch.setattr(daemon_options, "ANSWER_SECONDS", SILENT_SECONDS)
     rows = tmp_path / "rows.tsv"
-    ending(signal.SIGKILL, lambda: written(rows).count("\n") > 2)
     asked = ("--topic", "beat", "--count", "1000", "-o", rows, "--quiet")
-    code, out, err = streamer("watch", "--config", path, *asked)
+
+    def kill(_):
+        until(lambda: written(rows).count("\n") > 2, "some rows")
+        child.kill()
+
+    with process(["run", "--config", path, "--set", BEATS]) as child:
+        wait_for_line(child, '"ready"')
+        with beside(kill):
+            code, out, err = streamer("watch", "--config", path, *asked)
     assert (code, out) == (1, "")
     assert err == (
         f"streamer: error: ipc://{tmp_path}/feed: no beat for 1 s: the daemon was killed, hangs or "
@@ -252,33 +231,17 @@ def test_watch_tells_a_lost_daemon_from_one_that_ends(
     )
 
 
-def test_a_subscriber_that_waits_is_told_of_a_lost_daemon(path, beating, tmp_path):
-    with ExitStack() as stack:
-        options = {"topics": ["read"], "answer_seconds": SILENT_SECONDS}
-        feeds = [
-            stack.enter_context(Subscriber(f"ipc://{tmp_path}/feed", **options)) for _ in range(2)
-        ]
-        assert all(feed.wait_for_daemon(DEADLINE) for feed in feeds)
-        beating.kill()
-        for feed, wait in zip(feeds, (list, Subscriber.receive), strict=True):
-            with pytest.raises(DaemonLostError, match="no beat for 1 s"):
-                wait(feed)
-            assert feed.lost
-            assert not feed.ended
-
-
-def subscribed(folder):
-    """Whether somebody subscribes to the status and to beats."""
-    with Control(f"ipc://{folder}/control") as control:
-        return {"status.", "beat."} <= set(control.status()["topics"])
-
-
-def test_top_tells_of_a_lost_daemon(path, ending, tmp_path, streamer, monkeypatch):
-    monkeypatch.setitem(Control.__init__.__kwdefaults__, "answer_seconds", SILENT_SECONDS)
-    ending(signal.SIGKILL, lambda: subscribed(tmp_path))
-    code, _, err = streamer("top", "--config", path, "--every", "0.1")
-    assert code == 1
-    assert "no answer within 1 s" in err
+def test_a_subscriber_that_waits_is_told_of_a_lost_daemon(path):
+    options = {"topics": ["read"], "answer_seconds": SILENT_SECONDS}
+    with running(path, [BEATS]) as daemon:
+        for wait in (list, Subscriber.receive):
+            with Subscriber(daemon.endpoints["feed"], **options) as feed:
+                assert feed.wait_for_daemon(DEADLINE)
+                feed._socket.disconnect(daemon.endpoints["feed"])
+                with pytest.raises(DaemonLostError, match="no beat for 1 s"):
+                    wait(feed)
+                assert feed.lost
+                assert not feed.ended
 
 
 @pytest.mark.parametrize(
@@ -293,7 +256,7 @@ def test_top_tells_of_a_lost_daemon(path, ending, tmp_path, streamer, monkeypatc
 def test_watch_says_which_rows_never_come(path, overrides, never, streamer):
     asked = ("near", "ltb", "delta", "match")
     topics = [word for topic in asked for word in ("--topic", topic)]
-    with running(path, ["feed.beat_seconds=0.05", *overrides]) as live:
+    with running(path, [BEATS, *overrides]) as live:
         with Subscriber(live.endpoints["feed"], ["beat"]) as feed:
             assert feed.receive(DEADLINE).published == feed.published
         code, _, err = streamer("watch", "--config", path, *topics, "--for", "0.5")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import socket
 import urllib.error
 
@@ -20,10 +19,8 @@ from tests.daemon_kit import (
     Raw,
     genome_settings,
     list_batch,
-    process,
     running,
     send_reads,
-    wait_for_line,
 )
 from tests.scraping import fetch, parsed, scrape, value
 from tests.waiting import DEADLINE, until
@@ -235,13 +232,9 @@ def test_an_address_of_another_machine(path, host):
         service.start()
 
 
-def test_a_whole_daemon_says_where_they_are_until_it_has_drained(path):
-    options = ["run", "--config", path, "--set", ON[0]]
-    with process(options) as child:
-        endpoint = json.loads(wait_for_line(child, '"listening"'))["metrics"]
-        wait_for_line(child, '"ready"')
+def test_they_are_served_until_the_daemon_has_drained(path):
+    with running(path, ON) as daemon:
+        endpoint = daemon.endpoints["metrics"]
         assert value(scrape(endpoint), "streamer_state", state="running") == 1
-        child.terminate()
-        assert child.wait(DEADLINE) == 0
     with pytest.raises(OSError, match="refused"):
         fetch(endpoint)

@@ -103,7 +103,7 @@ def shows(endpoint, reads, *, counted=False):
     return found
 
 
-def test_it_agrees_with_the_daemon(path, evil):
+def test_it_agrees_with_the_daemon_also_when_its_process_has_died(path, evil):
     with running(path, COUNTED) as daemon:
         endpoint = daemon.endpoints["web"]
         until(lambda: everything(endpoint)["status"], "the page hears the daemon")
@@ -144,6 +144,11 @@ def test_it_agrees_with_the_daemon(path, evil):
             ("target=none", 404), ("target=one&bins=0", 400), ("", 404), (endless, 400),
         ):  # fmt: skip
             assert ask(endpoint, f"/coverage?{query}")[0] == want
+        web = daemon.service._web
+        before = web.process
+        os.kill(before, signal.SIGKILL)
+        until(lambda: web.process not in (None, before), "another process")
+        shows(endpoint, 120, counted=True)
 
 
 def test_coverage_is_that_of_one_match(path, evil, tmp_path, streamer):
@@ -248,24 +253,6 @@ def test_an_address_in_use_ends_the_start(path):
         service = Service(config.load(path, [address]))
         with pytest.raises(EndpointError, match=r"web\.endpoint"):
             service.start()
-
-
-def test_a_process_that_dies_is_started_again(path):
-    with running(path, COUNTED) as daemon:
-        endpoint, web = daemon.endpoints["web"], daemon.service._web
-        send_reads(daemon)
-        until(lambda: everything(endpoint)["status"], "the page hears the daemon")
-        before = web.process
-        os.kill(before, signal.SIGKILL)
-        until(lambda: web.process not in (None, before), "another process")
-
-        def heard():
-            found = everything(endpoint)
-            return (
-                found["status"].get("totals", {}).get("reads") == 120 and found["rows"]["targets"]
-            )
-
-        until(heard, "the new process has asked for all rows")
 
 
 def test_it_goes_on_over_a_restart_of_the_daemon(path):
