@@ -16,7 +16,6 @@ from streamer.client import (
     DaemonError,
     DaemonSilentError,
     Producer,
-    RefusedError,
     StalledError,
 )
 from streamer.client.core.producer import ProducerCore
@@ -81,23 +80,6 @@ def test_large_batches_are_split_and_too_large_a_read_is_told(path):
         with pytest.raises(DaemonError, match=r"read long: a message of .* bytes exceeds 2000"):
             producer.send([("a", "ACGT"), ("long", "ACGT" * 1000)])
         producer.send([("after", "ACGT")])
-
-
-def test_refused_batch_is_told_and_the_others_go_on(path):
-    with (
-        running(path) as daemon,
-        Producer(daemon.endpoints["ingest"]) as producer,
-    ):
-        producer.send([("a", "ACGT")])
-        with pytest.raises(RefusedError) as caught:  # noqa: PT012
-            for text in ("ACGT", "AC-T", "ACGT", "ACGT"):
-                producer.send([("b", text)])
-            producer.flush(timeout=DEADLINE)
-        assert (caught.value.reason, caught.value.read, caught.value.position) == ("base", "b", 2)
-        assert "'-' is not a base" in str(caught.value)
-        producer.send([("c", "ACGT")])
-        producer.flush(timeout=DEADLINE, matched=True)
-        assert 3 <= daemon.service.status.totals.fields()["reads"] <= 5
 
 
 def test_a_batch_whose_sending_was_interrupted_is_sent_again(path, monkeypatch):

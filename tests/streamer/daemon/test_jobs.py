@@ -1,21 +1,26 @@
-"""Jobs of a daemon: their rows, what is refused, their end and that of the daemon."""
+"""Jobs of a daemon: rows, refusals, their end and that of the daemon, what they cannot reach."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import msgpack
+import pyarrow as pa
 import pytest
 import zmq
 
 from streamer.cli.app import main
+from streamer.cli.jobs import write_rows
 from streamer.client import Control, RefusedError
-from streamer.daemon.jobs.jobs_worker import JobResults
+from streamer.daemon.jobs.job_requests import check_inputs
+from streamer.daemon.jobs.jobs_worker import JobProcess, JobResults
 from streamer.errors import StreamerError
+from streamer.protocol.header import PROTOCOL, WireError, pack, seal
 from tests.daemon_kit import (
     DEADLINE,
     controlled,
@@ -25,7 +30,7 @@ from tests.daemon_kit import (
     wait_for_line,
 )
 from tests.jobs_kit import LONG, PATTERN, job_folder, processes_of_jobs, wait_for_job
-from tests.waiting import beside, until
+from tests.waiting import beside, descriptors_left, until
 from trie.cpu.machine import half_of_cores
 
 pytestmark = pytest.mark.whole
@@ -96,12 +101,12 @@ def test_rows_are_those_of_the_command(daemon, results, capfdbinary):
         assert main(["submit", *at, "--wait", *line]) == 0
         assert capfdbinary.readouterr().out == expected, line
         assert expected
-        # to a file, as Arrow, and over the socket
-        assert main(["submit", *at, "--wait", *line, "-o", "rows.gz"]) == 0
-        assert subprocess.run(["gzip", "-dc", "rows.gz"], capture_output=True).stdout == expected
+    # to a file, as Arrow, and over the socket
+    assert main(["submit", *at, "--wait", *line, "-o", "rows.gz"]) == 0
+    assert subprocess.run(["gzip", "-dc", "rows.gz"], capture_output=True).stdout == expected
     with Control(daemon.endpoints["control"]) as control:
         jobs = control.jobs()
-        assert [job["state"] for job in jobs] == ["done"] * 2 * len(LINES)
+        assert [job["state"] for job in jobs] == ["done"] * (len(LINES) + 1)
         for job in jobs:
             place, size = control.result(job["id"])
             assert Path(place).stat().st_size == size == job["bytes"]
@@ -112,25 +117,20 @@ def test_rows_are_those_of_the_command(daemon, results, capfdbinary):
     assert {file.suffix for file in results.iterdir()} <= {".arrow", ".db", ".db-wal", ""}
 
 
-def test_whoever_waits_is_told_the_id(common, shared, capfd):
+def test_whoever_waits_is_told_the_id_and_can_have_the_rows_again(
+    common, shared, capfd, monkeypatch
+):
+    """Also from another machine, which does not see the daemon's files."""
     at = ["--at", f"ipc://{shared[1]}/control"]
-    assert main(["submit", *at, "--wait", "lcs", "one.fa", "other.fa"]) == 0
-    assert capfd.readouterr().err == f"streamer: job {common.jobs()[-1]['id']}\n"
-    assert main(["submit", *at, "--wait", "lcs", "one.fa", "other.fa", "--quiet"]) == 0
-    assert capfd.readouterr().err == ""
-
-
-def test_a_result_that_is_pulled_has_the_same_rows(common, capfdbinary, monkeypatch):
-    """As by a client on another machine, which does not see the daemon's files."""
-    assert main([*LINES[0], "--quiet"]) == 0
-    expected = capfdbinary.readouterr().out
-    job = submit(common, *LINES[0])
-    wait_for_job(common, job, "done")
+    assert main(["submit", *at, "--wait", *LINES[0]]) == 0
+    expected, said = capfd.readouterr()
+    job = common.jobs()[-1]["id"]
+    assert said == f"streamer: job {job}\n"
+    assert main(["submit", *at, "--wait", *LINES[0], "--quiet"]) == 0
+    assert capfd.readouterr() == (expected, "")
     monkeypatch.setattr("streamer.protocol.endpoints.is_local", lambda endpoint: False)
-    from streamer.cli.jobs import write_rows
-
     write_rows(common, job, None, "tsv")
-    assert capfdbinary.readouterr().out == expected
+    assert capfd.readouterr().out == expected
 
 
 REFUSED = [
@@ -214,6 +214,10 @@ def test_jobs_run_one_at_a_time_and_are_cancelled(control, daemon, results, caps
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert os.getpriority(os.PRIO_PROCESS, pid) == min(own + 1, 19)
     assert os.sched_getaffinity(pid) == half_of_cores(os.sched_getaffinity(0))
+    # numba reads ``.numba_config.yaml`` in the working directory, which may name code
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+    # without memory it is ended, not the daemon
+    assert int(Path(f"/proc/{pid}/oom_score_adj").read_text()) == 1000
     assert control.job(second)["state"] == "waiting"
     assert control.status()["jobs"]["running"] == control.status()["jobs"]["waiting"] == 1
     at = ["--at", daemon.endpoints["control"]]
@@ -352,13 +356,13 @@ def test_a_daemon_without_jobs(tmp_path):
 
 
 def test_only_the_latest_are_kept(path, results):
-    with controlled(path, ["jobs.kept=2"]) as (_, control):
-        jobs = [submit(control, *LINES[-2]) for _ in range(4)]
-        wait_for_job(control, jobs[-1], "done")
-        assert [job["id"] for job in control.jobs()] == jobs[2:]
-        assert sorted(file.stem for file in results.glob("*.arrow")) == sorted(jobs[2:])
-        with pytest.raises(RefusedError, match=f"there is no job '{jobs[0]}'"):
-            control.job(jobs[0])
+    with controlled(path, ["jobs.kept=1"]) as (_, control):
+        first, last = (submit(control, *LINES[-2]) for _ in range(2))
+        wait_for_job(control, last, "done")
+        assert [job["id"] for job in control.jobs()] == [last]
+        assert [file.stem for file in results.glob("*.arrow")] == [last]
+        with pytest.raises(RefusedError, match=f"there is no job '{first}'"):
+            control.job(first)
 
 
 def test_a_full_disk(path, tmp_path, monkeypatch):
@@ -497,3 +501,96 @@ def check_keys(control):
         with pytest.raises(RefusedError, match="'key' must be a text of at most 64 bytes"):
             submit(key=key)
     assert control.status()["job_keys"]
+
+
+# ---- what a client cannot reach: other files, and the daemon itself --------------------------
+
+
+def test_options_in_values_of_others_do_nothing(shared):
+    """The program takes ``--debug`` out of a line: what follows it must not change its meaning."""
+    control, folder = shared
+    outside = folder / "outside.fa"
+    content = outside.read_bytes()
+    for line in (
+        ["--tm", "--debug", "one.fa", "--tm", "--debug", "--tm", str(outside), "--tm", "1-99"],
+        ["--tm", "--debug", "--tm", f"--output={outside}", "--tm", "1-99", "one.fa"],
+    ):
+        job = control.submit(["primer", "-k", "2", *line, "other.fa"], f"{folder}/data")["id"]
+        assert wait_for_job(control, job, "done", "failed")["reason"] == ""
+        with pa.OSFile(control.result(job)[0]) as file:
+            found = pa.ipc.open_file(file).read_all().column("alpha").unique().to_pylist()
+        assert found == ["one"]
+    assert outside.read_bytes() == content
+
+
+def test_files_of_the_daemon_are_no_inputs(tmp_path):
+    """Also where they lie below the folders of jobs; results are of those who submitted."""
+    path = job_folder(tmp_path)
+    with controlled(path, [f"jobs.directories=['{tmp_path}']"]) as (_, control):
+        (tmp_path / "results" / "0.arrow").touch()
+        (tmp_path / "link").symlink_to(tmp_path / "results")
+        for name in ("results/0.arrow", "results/jobs.db", "link/0.arrow", "journal/x"):
+            with pytest.raises(RefusedError, match=f"{name}: belongs to the daemon") as caught:
+                control.submit(["lcs", "--text", "data/one.fa", name], str(tmp_path))
+            assert caught.value.reason == "denied"
+
+
+def test_the_innermost_folder_decides_whose_a_file_is(tmp_path):
+    data = tmp_path / "state" / "data"
+    data.mkdir(parents=True)
+    (data / "a.fa").touch()
+    (data.parent / "b.fa").touch()
+    for given, allowed, private, fits in (
+        ("data/a.fa", [data], data.parent, True),
+        ("data/a.fa", [data, tmp_path], data.parent, True),
+        ("b.fa", [data, tmp_path], data.parent, False),
+        ("data/a.fa", [tmp_path], data.parent, False),
+        ("data/a.fa", [data], data, False),
+        ("data/a.fa", ["/"], data / "a.fa", False),
+        ("b.fa", ["/"], data, True),
+    ):
+        is_own = nullcontext() if fits else pytest.raises(WireError, match="belongs to the daemon")
+        with is_own:
+            check_inputs([given], str(data.parent), [*map(str, allowed)], [str(private)])
+
+
+def test_an_id_of_nested_arrays_is_refused(shared):
+    control, _ = shared
+    before = len(control.jobs())
+    deep = b"\x91" * 1000 + b"\x90"
+    head = pack({"v": PROTOCOL, "id": 1, "command": "job"})
+    # one more key in the map
+    request = bytes([head[0] + 1]) + head[1:] + b"\xa3job" + deep
+    control._post(seal([request]))
+    with pytest.raises(RefusedError, match="there is no job of type list"):
+        control._reply(1)
+    assert control.status()["state"] == "running"
+    assert len(control.jobs()) == before
+
+
+def test_a_process_that_could_not_be_ended_is_not_begun(monkeypatch):
+    def none_left(pid):
+        begun.append(pid)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    begun: list[int] = []
+    monkeypatch.setattr(os, "pidfd_open", none_left)
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="Too many open files"):
+        JobProcess(["lcs", "a", "b"], shown_from="", device_bytes=0, most_bytes=1 << 20, nice=0)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert not Path(f"/proc/{begun[0]}").exists()
+
+
+def test_a_result_that_cannot_be_looked_for_stays(tmp_path):
+    """Without a descriptor for the folder; the next daemon removes it."""
+    results = JobResults(str(tmp_path))
+    part = tmp_path / ".0000000a.arrow.1.part"
+    for file in (results.path("0000000a"), part):
+        file.touch()
+    with descriptors_left(0):
+        results.remove("0000000a")
+    assert not results.path("0000000a").exists()
+    results.remove("0000000a")
+    assert not part.exists()
+    results.close()

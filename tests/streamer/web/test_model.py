@@ -53,13 +53,6 @@ def test_a_point_of_the_same_cell_replaces_the_last():
     assert curve.points == [Point(1.9, 5, 5, 0, 0.2, 0.3)]
 
 
-def status_at(now):
-    return {
-        "stream": "s", "totals": {"reads": int(now), "bases": int(now)}, "queue": {"bytes": 0},
-        "durations": {"bounds": [1.0], "counts": [0, 0]},
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("q", "counts", "want"),
     [(0.5, [0, 0, 0], None), (0.5, [2, 0, 0], 0.5), (0.99, [0, 100, 0], 1.99), (0.5, [0, 0, 3], 2)],
