@@ -71,6 +71,7 @@ def run(
     durability: str = "fsync",
     mistake: str | None = None,
     jobs: int = 1,
+    lives: int = LIVES,
 ) -> Checked:
     """Kill the daemon ``kills`` times, in rounds with the seeds ``seed``, ``seed + 1``, ...
 
@@ -80,8 +81,8 @@ def run(
     total = Checked(Counter(), 0, 0, 0)
     folder = Path(tempfile.mkdtemp(prefix="kills-"))
     plans = [
-        Plan(seed + number, min(LIVES, kills - done), folder, durability, mistake)
-        for number, done in enumerate(range(0, kills, LIVES))
+        Plan(seed + number, min(lives, kills - done), folder, durability, mistake)
+        for number, done in enumerate(range(0, kills, lives))
     ]
     try:
         for outcome in _outcomes(plans, jobs):

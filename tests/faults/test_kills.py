@@ -17,8 +17,9 @@ _FOUND = "|".join(
 
 @pytest.mark.parametrize("durability", ["fsync", pytest.param("os", marks=pytest.mark.slow)])
 def test_kills_lose_nothing(durability):
-    found = run(30, seed=7, durability=durability)
-    assert found.kills.total() == 30
+    """Of daemons of both kinds of dictionary."""
+    found = run(16, seed=7, durability=durability, lives=8)
+    assert found.kills.total() == 16
     assert found.batches > 30
     assert found.messages > 30
     assert found.missed > 0

@@ -219,8 +219,8 @@ def test_results_keep_their_order_while_workers_die_and_nodes_come_and_go(nodes,
 
 
 def test_rows_survive_kills(nodes, tmp_path, monkeypatch):
-    text = "".join(random.Random(KILL_SEED).choices("ACGT", k=3_000_000))
-    reads = "".join(f">r{i}\n{text[i * 900 : i * 900 + 1000]}\n" for i in range(3000))
+    text = "".join(random.Random(KILL_SEED).choices("ACGT", k=1_500_000))
+    reads = "".join(f">r{i}\n{text[i * 900 : i * 900 + 1000]}\n" for i in range(1500))
     (tmp_path / "reads.fa").write_text(reads)
     (tmp_path / "targets.fa").write_text(f">g\n{text[:200_000]}\n")
     line = ["match", "reads.fa", "-d", "targets.fa", "-k", "21", "-D", "3"]
