@@ -148,7 +148,13 @@ def test_it_agrees_with_the_daemon_also_when_its_process_has_died(path, evil):
         before = web.process
         os.kill(before, signal.SIGKILL)
         until(lambda: web.process not in (None, before), "another process")
-        shows(endpoint, 120, counted=True)
+
+        def heard():
+            found = everything(endpoint)
+            reads = found["status"].get("totals", {}).get("reads")
+            return reads == 120 and found["rows"]["targets"]
+
+        until(heard, "the new process has asked for all rows")
 
 
 def test_coverage_is_that_of_one_match(path, evil, tmp_path, streamer):
