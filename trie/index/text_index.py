@@ -148,6 +148,7 @@ def _ask(shape, offsets, sixteens, orders, jobs, keys, count, begin, stop, limit
         end = min(end, stop)
         keys[count] = key_of(number_at(sixteens, at, length, canonical)[0])
         prefetch_far(offsets, bucket_of(keys[count], offsets))
+        prefetch_far(offsets, bucket_of(keys[count], offsets) + np.uint64(1))
         jobs[count, _FIRST], jobs[count, _LAST], jobs[count, _LIMIT] = begin, end, limit
         jobs[count, _AT], jobs[count, _LEVEL], jobs[count, _NEXT] = at, level, -1
         count += 1
@@ -169,7 +170,9 @@ def _open(shape, offsets, prints, full, sixteens, orders, jobs, keys, count):
             if low & FULL:
                 prefetch_far(full, bucket >> 5)
             if jobs[i, _LOW] < jobs[i, _HIGH]:
+                # eight are read, which may lie on two lines
                 prefetch_far(prints, jobs[i, _LOW])
+                prefetch_far(prints, jobs[i, _LOW] + LEAST_PLACES - 1)
         for i in range(done, asked):
             bucket, level = np.int64(bucket_of(keys[i], offsets)), jobs[i, _LEVEL]
             if offsets[bucket] & FULL and level != KMERS and is_full(full, bucket, level):
