@@ -9,7 +9,7 @@ A message of the feed is a topic and a header, then the names of a batch and col
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgpack
@@ -96,8 +96,11 @@ def decode_context(frame: Buffer, reads: int) -> ReadContext:
 
 
 def with_context(batch: ReadBatch, further: Sequence[Buffer]) -> ReadBatch:
-    """The batch with the context in ``further``, if any; WireError as ``decode_context``."""
-    return replace(batch, context=decode_context(further[0], len(batch))) if further else batch
+    """The batch, given the context in ``further``, if any; WireError as ``decode_context``."""
+    if further:
+        # a copy would be of another class if its letters are packed
+        object.__setattr__(batch, "context", decode_context(further[0], len(batch)))
+    return batch
 
 
 def _take_times(column: Any, times: NDArray[np.uint8]) -> None:

@@ -72,6 +72,18 @@ def test_plain_batches_are_decoded_together():
     assert decode_batches([], make) == []
 
 
+def test_packed_letters_with_their_context():
+    known = {"channel": np.int32(7).tobytes()}
+    frames = [*encode_reads([("a", "ACGTACGT")]), msgpack.packb(known)]
+    header, frames = message(frames)
+    (found,) = decode_batches([(header, frames)], make)
+    wanted, _ = each(header, frames)
+    assert found is not None
+    assert found[0].letters == b"ACGTACGT"
+    for batch in (found[0], wanted):
+        assert batch.context.channel.tolist() == [7]
+
+
 def test_frames_that_are_not_aligned():
     header, frames = message(plain(np.random.default_rng(2), reads=6))
     moved = [memoryview(b"x" + bytes(frame))[1:] for frame in frames]
