@@ -10,7 +10,7 @@ from functools import cache
 from typing import Literal, TypeVar
 
 from streamer.errors import SnapshotTooLargeError, StreamerError
-from trie.cpu.compiling import GPU_FOLDER, kernel_folder
+from trie.cpu.compiling import GPU_FOLDER, SHIPPED, kernel_folder
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -108,9 +108,9 @@ def _simulated() -> bool:
 
 
 def _stored_kernels() -> bool:
-    """Return whether ``gpu.card.kernel_cache`` has stored compiled GPU kernels."""
-    folder = kernel_folder().path
-    return folder is not None and any((folder / GPU_FOLDER).glob("*.kernel"))
+    """Return whether compiled GPU kernels are stored, or came with the package."""
+    folders = filter(None, (kernel_folder().path, SHIPPED))
+    return any(any((folder / GPU_FOLDER).glob("*.kernel")) for folder in folders)
 
 
 def cuda_problem() -> str | None:

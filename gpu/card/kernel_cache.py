@@ -6,6 +6,8 @@ the function that makes it and the arguments; by a digest of all source files of
 ``gpu`` and ``trie``, from which all that it calls comes; and by the options, the argument types,
 the versions of numba-cuda and Python, and the architecture. If no folder can be written, it is
 compiled every time. ``trie/cpu/compiling.py`` chooses the folder.
+
+Kernels that came with the package (``scripts/gpu_kernels.py``) are looked for first.
 """
 
 import hashlib
@@ -16,6 +18,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any
@@ -30,18 +33,24 @@ _log = logging.getLogger(__name__)
 _ROOT = Path(__file__).parents[2]
 PACKAGES = ("gpu", "trie")  # the packages that kernels and the functions they call come from
 
+ARCHITECTURES = ((8, 0), (9, 0), (10, 0), (12, 0))
+"""Compute capabilities that a package's kernels are for, and later ones of the same generation."""
 
-def _jit(function: Callable[..., None], name: Any, **options: Any) -> Any:
-    """The kernel of a plain function, compiled or loaded at its first launch on each device.
 
-    name: what tells it from other kernels; its ``repr`` is the same in every process. options:
-    those of ``cuda.jit``.
+def _kernel(origin: Callable[..., Any], arguments: tuple[Any, ...] | None, **options: Any) -> Any:
+    """The kernel of ``origin(*arguments)``, or of ``origin`` if they are None.
+
+    It is compiled or loaded at its first launch on each device. options: those of ``cuda.jit``.
     """
-    kernel = cuda.jit(function, **options)
+    assert "<locals>" not in origin.__qualname__, "functions of one name"
+    function = origin if arguments is None else origin(*arguments)
+    kernel = cuda.jit(function, **({} if SIMULATED else options))
     if not SIMULATED:
+        named = origin.__module__, origin.__qualname__
+        name = named if arguments is None else (named, arguments)
         try:
             kernel._cache = _Stored((name, sorted(options.items())))
-        except (OSError, ImportError) as error:
+        except ImportError as error:
             _log.debug("%s is not cached: %s", function.__qualname__, error)
     return kernel
 
@@ -63,7 +72,7 @@ def one_at_a_time(load: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 if not SIMULATED:
-    from numba.cuda import codegen
+    from numba.cuda import codegen, dispatcher
 
     _libraries: Any = codegen.CUDACodeLibrary
     _libraries.get_cufunc = one_at_a_time(_libraries.get_cufunc)
@@ -80,40 +89,79 @@ def _sources() -> str:
     return digest.hexdigest()
 
 
-def _directory() -> Path:
-    """The folder of the cache; OSError if none can be written."""
-    folder, warning = kernel_folder()
-    if folder is None:
-        raise OSError(warning)
-    made = folder / GPU_FOLDER
-    made.mkdir(exist_ok=True)
-    return made
+def _directory() -> Path | None:
+    """The folder of the cache; None if there is none."""
+    folder = kernel_folder().path
+    if folder is not None:
+        folder /= GPU_FOLDER
+        with suppress(OSError):
+            folder.mkdir(exist_ok=True)
+    return folder
+
+
+@cache
+def made_for() -> str:
+    """What compiled kernels depend on besides the device."""
+    from importlib.metadata import version
+
+    python = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
+    compilers = f"numba-cuda {version('numba-cuda')}, numba {version('numba')}"
+    return f"{python}, {compilers}, sources {_sources()[:16]}"
+
+
+@cache
+def shipped_folder() -> Path | None:
+    """The folder of the package's kernels; None, with a line, if they do not fit."""
+    folder = compiling.SHIPPED / GPU_FOLDER
+    record = folder / compiling.MADE_FOR
+    if not record.is_file():
+        return None
+    made = record.read_text()
+    if made != made_for():
+        compiling.log.warning("the package's GPU kernels are not used, they are for %s", made)
+        return None
+    for gpu in cuda.gpus:
+        found = tuple(gpu.compute_capability)
+        if not any(found[0] == least[0] and found >= least for least in ARCHITECTURES):
+            compiling.log.warning("the package has no kernels for compute capability %d.%d", *found)
+            return None
+    return folder
 
 
 class _Stored:
     """The cache, with the interface that numba's dispatcher expects."""
 
-    def __init__(self, key: Any) -> None:
-        from importlib.metadata import version
+    def __init__(self, name: Any) -> None:
+        self._name = name
+        self._key = name, made_for(), sys.version_info[:3]
+        self.cache_path = _directory()
 
-        self._key = (key, _sources(), sys.version_info[:3], version("numba-cuda"), version("numba"))
-        self.cache_path = str(_directory())
+    def shipped_path(self, folder: Path, signature: Any) -> Path:
+        """The file of a package's kernel, whatever the device."""
+        key = repr((self._name, str(signature)))
+        return folder / f"{hashlib.sha256(key.encode()).hexdigest()}.kernel"
 
     def _path(self, signature: Any, codegen: Any) -> Path:
         key = repr((self._key, str(signature), codegen.magic_tuple()))
-        return Path(self.cache_path) / f"{hashlib.sha256(key.encode()).hexdigest()}.kernel"
+        return Path(self.cache_path or "") / f"{hashlib.sha256(key.encode()).hexdigest()}.kernel"
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """The kernel for these argument types; None if it must be compiled.
 
         The implementations of all functions, half a second of imports, are only for compiling.
         """
+        folder = shipped_folder()
+        found = folder and _load(self.shipped_path(folder, signature))
+        if found or not self.cache_path:
+            return found
         path = self._path(signature, target.codegen())
         shared = compiling.current
         return _load(path) if shared is None else shared.load(str(path), lambda: _load(path))
 
     def save_overload(self, signature: Any, kernel: Any) -> None:
         """Store a compiled kernel, if possible."""
+        if not self.cache_path:
+            return
         path = self._path(signature, kernel.codegen)
         problem = _store(path, kernel)
         if compiling.current is not None:
@@ -131,10 +179,8 @@ class _Stored:
 
 def _load(path: Path) -> Any:
     """The kernel in a file; None if it is missing or unreadable."""
-    from numba.cuda.dispatcher import _Kernel
-
     try:
-        return _Kernel._rebuild(**pickle.loads(path.read_bytes()))
+        return dispatcher._Kernel._rebuild(**pickle.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
     except Exception as error:
@@ -167,7 +213,7 @@ def _store(path: Path, kernel: Any) -> str | None:
 @cache
 def plain(function: Callable[..., None]) -> Any:
     """The kernel of a function of a module."""
-    return _jit(function, _named(function))
+    return _kernel(function, None)
 
 
 @cache
@@ -177,13 +223,7 @@ def made(make: Callable[..., Callable[..., None]], *arguments: Any, registers: i
     arguments: numbers, or tuples and dataclasses of them. registers: the limit per thread; 0 leaves
     it to the compiler.
     """
-    options = {"max_registers": registers} if registers and not SIMULATED else {}
-    return _jit(make(*arguments), (_named(make), arguments), **options)
-
-
-def _named(function: Callable[..., Any]) -> tuple[str, str]:
-    assert "<locals>" not in function.__qualname__, "functions of one name"
-    return function.__module__, function.__qualname__
+    return _kernel(make, arguments, **({"max_registers": registers} if registers else {}))
 
 
 def grid(size: int, threads: int) -> int:

@@ -103,6 +103,15 @@ def test_kernels_that_have_to_be_compiled_first_count(gpu, monkeypatch):
     assert auto(job)[0] == "cpu"
 
 
+def test_kernels_of_the_package_are_not_compiled(monkeypatch, tmp_path):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(device_choice, "SHIPPED", tmp_path)
+    assert not device_choice._stored_kernels()
+    (tmp_path / "gpu").mkdir()
+    (tmp_path / "gpu" / "1.kernel").touch()
+    assert device_choice._stored_kernels()
+
+
 def test_of_unknown_size_or_with_a_kernel_of_cuda_it_is_the_gpu(gpu):
     assert auto(None)[0] == auto(lambda: None)[0] == "cuda"
     assert auto(work(), kernel="shuffle")[0] == "cuda"

@@ -1,23 +1,30 @@
-"""What a kept kernel is named by, in this process and in others; on a card, that it is loaded."""
+"""What a kept kernel is named by, in this process and in others; on a card, that it is loaded.
+
+Kernels for a package are listed and compiled without a card.
+"""
 
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
 from gpu.asm import bit_parallel, listing
 from gpu.card import device, kernel_cache
+from gpu.card.intrinsics import numba_type
 from gpu.card.kernel_cache import PACKAGES, made
 from gpu.exact import bucket_table, kmer_set
 from gpu.hamming import bit_sliced, network
 from tests.data_files import ROOT
 from tests.gpu import placement
 from tests.waiting import DEADLINE
+from trie.cpu import compiling
 
 PATHS = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
@@ -25,6 +32,11 @@ PATHS = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")]
 class Codegen:
     def magic_tuple(self):
         return (9, 0)
+
+
+class Target:  # its refresh() would import the implementations of all functions
+    def codegen(self):
+        return Codegen()
 
 
 def names():
@@ -67,10 +79,6 @@ def test_another_source_has_another_name(tmp_path, monkeypatch):
 
 
 def test_a_kernel_is_looked_for_without_what_compiling_needs(tmp_path, monkeypatch):
-    class Target:  # its refresh() would import the implementations of all functions
-        def codegen(self):
-            return Codegen()
-
     monkeypatch.setattr(kernel_cache, "_directory", lambda: tmp_path)
     assert kernel_cache._Stored(("name", ())).load_overload("uint32", Target()) is None
 
@@ -103,6 +111,88 @@ def test_the_context_is_created_while_packages_are_imported(monkeypatch):
 def test_a_function_in_another_has_no_name():
     with pytest.raises(AssertionError, match="functions of one name"):
         kernel_cache.plain(lambda words: None)
+
+
+LISTING = """
+from scripts.gpu_kernels import listed, prepare
+prepare()
+job = "match reads.fq -k 21 --seed 900 --report reads --device cuda"
+raise SystemExit(listed(tuple(job.split())))
+"""
+
+SHIPPING = """
+import sys
+from pathlib import Path
+from gpu.card.kernel_cache import made_for
+from scripts.gpu_kernels import compiled
+for file in sys.argv[2:]:
+    compiled((file, sys.argv[1]))
+Path(sys.argv[1], "made-for").write_text(made_for())
+"""
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """The folder of a package with one kernel, and the names of all that a job launches."""
+    work = tmp_path_factory.mktemp("package")
+    listed, gpu = work / "listed", work / "compiled" / "gpu"
+    listed.mkdir()
+    gpu.mkdir(parents=True)
+
+    def run(program, *arguments, **settings):
+        subprocess.run(
+            [sys.executable, "-c", program, *arguments], cwd=work, check=True, timeout=DEADLINE,
+            env=os.environ | {"PYTHONPATH": PATHS} | settings, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    run(LISTING, NUMBA_ENABLE_CUDASIM="1", STREAMER_LISTED_KERNELS=str(listed))
+    found = {str(file): pickle.loads(file.read_bytes())[0] for file in listed.iterdir()}
+    run(
+        SHIPPING, str(gpu), *[file for file, function in found.items() if function is kmer_set.wipe]
+    )
+    return gpu, {function.__name__ for function in found.values()}
+
+
+@pytest.mark.whole
+def test_kernels_of_a_job_are_listed_up_to_those_for_what_is_found(package):
+    assert package[1] == {"wipe", "clear_words", "claim", "decide", "compact"}
+
+
+@pytest.fixture
+def wipe(package, monkeypatch, tmp_path, caplog):
+    """Load a kernel on a device: its code for each device, or None; and what is logged."""
+    monkeypatch.setattr(compiling, "SHIPPED", package[0].parent)
+    monkeypatch.setattr(kernel_cache, "shipped_folder", kernel_cache.shipped_folder.__wrapped__)
+    monkeypatch.setattr(kernel_cache, "_directory", lambda: None)
+
+    def load(*capability):
+        device = SimpleNamespace(compute_capability=capability)
+        monkeypatch.setattr(kernel_cache.cuda, "gpus", [device])
+        types = (numba_type("uint64[::1]"),)
+        kernel = kernel_cache._kernel(kmer_set.wipe, None)._cache.load_overload(types, Target())
+        return kernel and kernel._codelibrary._cubin_cache, caplog.text
+
+    return load
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (9, 0), (10, 3), (12, 1)])
+def test_a_kernel_of_the_package_is_loaded(wipe, capability):
+    code, logged = wipe(*capability)
+    assert code[(*capability, "a" * (capability >= (9, 0)))].code[:4] == b"\x7fELF"
+    assert not logged
+
+
+@pytest.mark.whole
+def test_a_kernel_of_the_package_for_other_devices_or_sources(wipe, monkeypatch):
+    code, logged = wipe(7, 5)
+    assert code is None
+    assert "the package has no kernels for compute capability 7.5" in logged
+    monkeypatch.setattr(kernel_cache, "_sources", lambda: "others")
+    monkeypatch.setattr(kernel_cache, "made_for", kernel_cache.made_for.__wrapped__)
+    code, logged = wipe(9, 0)
+    assert code is None
+    assert "the package's GPU kernels are not used, they are for Python 3." in logged
 
 
 LAUNCHED = """
