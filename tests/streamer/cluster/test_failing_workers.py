@@ -26,7 +26,7 @@ from tests.streamer.cluster.faulty_workers import (
 )
 from tests.streamer.cluster.test_cluster_stream import assert_all_equal
 
-pytestmark = pytest.mark.usefixtures("short_waits")
+pytestmark = [pytest.mark.usefixtures("short_waits"), pytest.mark.whole]
 
 
 @pytest.mark.parametrize("left", [0, 3, 5])

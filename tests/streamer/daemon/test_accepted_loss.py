@@ -187,6 +187,7 @@ def test_a_snapshot_that_was_given_up(made, expired):
         assert found.version == whole.version + bool(found.loss)
 
 
+@pytest.mark.whole
 def test_the_state_is_stored_once_there_is_room(made, monkeypatch):
     """What was given up is said at each start until then."""
     _, opened, directory = made

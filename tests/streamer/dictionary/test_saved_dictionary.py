@@ -45,21 +45,6 @@ def test_what_grew_is_known_next_time(strands, k, reads, tmp_path, streamer):
     assert os.path.getsize(saved) - os.path.getsize(again) < 8 * (grown.size - fewer.size) + 8192
 
 
-@pytest.mark.parametrize("mode", ["frozen", "grow"])
-def test_beside_named_targets(mode, reads, tmp_path, streamer):
-    saved = tmp_path / "known.idx"
-    target = write_fasta(tmp_path / "target.fa", [("t", "ACGTTGCAACCATTGA")])
-    mixed = write_fasta(tmp_path / "mixed.fa", [("named", "ACGTTGCAACCATTGA")])
-    streamer("match", reads, "-k", 9, "--seed", 0, "--save", saved, "-q")
-    for path, targets in ((mixed, {"t"}), (reads, {"."})):
-        known = ("-d", target, "-d", saved, "--mode", mode)
-        code, out, _ = streamer("match", path, "-k", 9, *known, "-q")
-        assert code == 0
-        rows = [line.split("\t") for line in out.splitlines()[1:]]
-        assert {row[3] for row in rows} == {"match"}
-        assert {row[5] for row in rows} == targets
-
-
 def test_what_does_not_fit_is_refused(reads, tmp_path, streamer):
     saved = tmp_path / "known.idx"
     streamer("match", reads, "-k", 9, "--seed", 0, "--save", saved, "-q")

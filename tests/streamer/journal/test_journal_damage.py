@@ -189,6 +189,7 @@ def test_a_last_group_that_is_torn_is_reported_and_left_out(killed):
         assert verify(journal) == []
 
 
+@pytest.mark.whole
 def test_every_flipped_bit_of_every_column(copies):
     """Through SQL, so that SQLite itself sees nothing wrong."""
     whole = (copies.made / "index.sqlite").read_bytes()

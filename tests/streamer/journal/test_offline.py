@@ -6,6 +6,8 @@ import shutil
 import threading
 from contextlib import closing
 
+import pytest
+
 from streamer.cli.app import main
 from streamer.journal.store import Journal
 from tests.streamer.journal.kit import IDENTITY, assert_holds, keyed, verify
@@ -28,6 +30,7 @@ def run(capsys, *arguments) -> tuple[int, str, list[str]]:
     return code, out, error.splitlines()
 
 
+@pytest.mark.whole
 def test_a_journal_is_checked_and_its_index_made_anew(tmp_path, capsys):
     directory = tmp_path / "j"
     journal, _ = make(directory)
@@ -60,6 +63,7 @@ def test_a_journal_is_checked_and_its_index_made_anew(tmp_path, capsys):
     assert bytes(data) == path.read_bytes()
 
 
+@pytest.mark.whole
 def test_a_copy_while_the_owner_stores(tmp_path, capsys):
     """It has what was stored before, is whole, and goes on as another stream."""
     directory = tmp_path / "j"

@@ -75,6 +75,7 @@ def test_equals_the_definition(k, mode, seed, strands, tmp_path, monkeypatch):
                     assert np.isnan(value) or value == 0 if text == "." else value == float(text)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("strands", ["forward", "both"])
 @pytest.mark.parametrize(("k", "distance"), [(2, 1), (9, 0), (9, 2), (20, 4)])
 def test_near_equals_the_definition(k, distance, strands, tmp_path, monkeypatch):

@@ -122,6 +122,7 @@ def test_of_many_targets_the_rest_is_counted(tmp_path):
     assert (tmp_path / "made.html").stat().st_size < 3 << 20
 
 
+@pytest.mark.whole
 def test_memory_does_not_grow_with_the_rows(tmp_path):
     head, *_ = READS.splitlines(keepends=True)
 

@@ -212,6 +212,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("level", "whole"), [(0, True), (6, True), (6, False)])
 @pytest.mark.parametrize("text", TEXTS)
 def test_any_room_and_any_piece(text, level, whole):

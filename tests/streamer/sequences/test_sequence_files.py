@@ -255,6 +255,7 @@ def test_as_pysam_writes_them(suffix, batch_reads, tmp_path):
         assert [row for batch in read_batches(["-"], opened=file) for row in rows_of(batch)] == rows
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("headed", [True, False])
 def test_sam_in_any_blocks(monkeypatch, headed, end, tmp_path):

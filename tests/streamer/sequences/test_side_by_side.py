@@ -454,6 +454,7 @@ def forked_rows(path, **limits):
     return found, any(away)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seed", range(6))
 def test_processes_find_what_one_parser_finds(seed, tmp_path, sizes, forks):
     rng = random.Random(seed)
@@ -470,6 +471,7 @@ def test_processes_find_what_one_parser_finds(seed, tmp_path, sizes, forks):
     assert away
 
 
+@pytest.mark.whole
 def test_large_regions_are_mapped(tmp_path, sizes, forks):
     """Except near the ends of the file, where the parser's margins would lie outside."""
     path = tmp_path / "f.fq"
@@ -481,6 +483,7 @@ def test_large_regions_are_mapped(tmp_path, sizes, forks):
     assert found == rows(path, None)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("how", ["forks", "small"])
 @pytest.mark.parametrize("fault", ["none", "cut", "missing", "format"])
 def test_many_small_files_are_read_at_once(how, fault, tmp_path, monkeypatch, forks):

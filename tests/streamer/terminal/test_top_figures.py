@@ -212,6 +212,7 @@ def test_sorting_by_the_next_column_and_back():
     assert page_after(*"sssssss") == by_reads
 
 
+@pytest.mark.whole
 def test_turning_the_order_round():
     turned = page_after("r")
     assert first_column(turned)[:2] == ["amplicon_30", "amplicon_29"]
@@ -224,6 +225,7 @@ def test_each_table_keeps_its_order():
     assert page_after(*["tab"] * 5) == page_after()
 
 
+@pytest.mark.whole
 def test_a_click_on_a_title_sorts_and_on_a_name_shows_that_table():
     lines = page_after()
     title = place_of(lines, "breadth")
@@ -232,6 +234,7 @@ def test_a_click_on_a_title_sorts_and_on_a_name_shows_that_table():
     assert page_after(clicks=[latency]) == page_after(*["right"] * 3)
 
 
+@pytest.mark.whole
 def test_the_end_of_a_long_table_is_reached():
     shown = first_column(page_after("end"))
     assert shown[-1] == "amplicon_30"

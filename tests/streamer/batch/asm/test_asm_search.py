@@ -103,6 +103,7 @@ def blocks_of(monkeypatch):
 EDGES = (0, 1, 5, 63, 64, 65, 127, 128, 511, 512, 513, 1025)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("report", asm.REPORTS)
 @pytest.mark.parametrize("method", ENGINES)
 @pytest.mark.parametrize("block", [1, 64, 100, 1 << 20])

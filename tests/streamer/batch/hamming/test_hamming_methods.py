@@ -143,6 +143,7 @@ def test_small_chunks_and_full_buffers_change_nothing(method, monkeypatch):
     assert rows(texts, patterns, 3, method=method, threads=3) == wanted
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("threads", "room"), [(1, 1 << 16), (3, 1)])
 @pytest.mark.parametrize(
     ("method", "cells", "most"),

@@ -79,6 +79,7 @@ def test_short_pairs(seed):
         agree(a, b, CPU, want=want)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("threads", [1, 2])
 def test_pairs_that_are_divided(small_tables, threads):
     for a, b in oracle.pairs(10 + threads, (*oracle.LENGTHS, 500, 1_023, 1_025), 48):

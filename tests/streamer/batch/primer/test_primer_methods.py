@@ -69,6 +69,7 @@ def test_all_methods_find_what_the_oracle_finds(seed):
             assert found.tolist() == expected, (seed, number, method, threads, case)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "longest_prefix", [paper.alternative_longest_prefix, paper.conventional_longest_prefix]
 )
@@ -179,6 +180,7 @@ def test_keys_have_room_for_all_windows_of_a_table():
     assert (set(hits.begin), set(hits.end), set(hits.slack)) == ({192}, {256}, {2})
 
 
+@pytest.mark.whole
 def test_more_windows_than_a_table_has(monkeypatch):
     rng = np.random.default_rng(9)
     alpha = Alpha.of([rng.integers(0, 4, size, dtype=np.uint8) for size in (200, 90)])

@@ -352,6 +352,7 @@ step = st.one_of(
 )
 
 
+@pytest.mark.whole
 @tries(max_examples=300, deadline=None)
 @given(st.lists(step, max_size=60))
 def test_every_pull_gets_what_follows_its_cursor_once(steps):
