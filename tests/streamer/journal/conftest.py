@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.streamer.journal.kit import opened
+
 MEMORY = Path("/dev/shm")
 
 
@@ -19,3 +21,11 @@ def tmp_path(tmp_path):
         return
     with tempfile.TemporaryDirectory(dir=MEMORY, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def closed(tmp_path):
+    """What a test leaves open is closed at its end."""
+    yield
+    for journal in [*opened]:
+        journal.close()

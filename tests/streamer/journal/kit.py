@@ -21,9 +21,20 @@ AWKWARD = (0, 1, 7, 447, 448, 449, 511, 512, 513, 4095, 4096, 4097, 65471, 65472
 KINDS = "batch", "dictionary", "revision", "settled"
 
 
+opened: list[Journal] = []
+"""Those of ``open_small`` that are open, which are closed at the end of a test."""
+
+
+class _SmallJournal(Journal):
+    def close(self) -> None:
+        opened.remove(self)
+        super().close()
+
+
 def open_small(directory: Path, **options) -> Journal:
     """A journal with small files."""
-    return Journal(directory, IDENTITY, sizes=SMALL, **options)
+    opened.append(_SmallJournal(directory, IDENTITY, sizes=SMALL, **options))
+    return opened[-1]
 
 
 def verify(journal: Journal) -> list[JournalDamage]:

@@ -75,7 +75,6 @@ def test_every_flipped_bit_of_a_record(tmp_path):
         assert list(journal.records(0, number - 1)) == stored[: number - 1]
     path.write_bytes(whole)
     assert list(journal.records(0)) == stored
-    journal.close()
 
 
 def test_every_flipped_bit_of_a_snapshot(copies):
@@ -239,7 +238,6 @@ def test_what_this_process_lacks_is_no_damage(copies, monkeypatch, number):
             assert not isinstance(error.value, JournalDamage)
     journal = open_small(directory)
     assert list(journal.records(0)) == copies.stored
-    journal.close()
 
 
 @pytest.mark.parametrize(
@@ -262,7 +260,6 @@ def test_an_index_that_cannot_be_read_now_is_not_damaged(copies, monkeypatch, er
             list(journal.records(0))
         assert not isinstance(found.value, JournalDamage)
     assert list(journal.records(0)) == copies.stored
-    journal.close()
 
 
 def changes(value) -> list[object]:

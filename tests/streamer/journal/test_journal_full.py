@@ -150,7 +150,6 @@ def test_full_by_a_limit_of_file_size(tmp_path):
         journal.append([one])
         stored.append(one)
         assert_holds(journal, stored)
-    journal.close()
 
 
 @pytest.mark.parametrize(("left", "durability"), [(0, "os"), (0, "fsync"), (1, "fsync")])
@@ -188,7 +187,6 @@ def test_short_writes_are_completed(tmp_path, monkeypatch, part):
     stored = [keyed(1, b"abc" * 300, b"", b"de" * 200), keyed(2, b"f" * 1100)]
     journal.append(stored)
     assert_holds(journal, stored)
-    journal.close()
 
 
 def test_write_that_takes_nothing_is_a_full_disk(tmp_path, monkeypatch):
@@ -199,7 +197,6 @@ def test_write_that_takes_nothing_is_a_full_disk(tmp_path, monkeypatch):
             journal.append([keyed(1, b"x")])
     journal.append([keyed(1, b"x")])
     assert_holds(journal, [keyed(1, b"x")])
-    journal.close()
 
 
 class FailingDisk(Disk):
@@ -270,7 +267,6 @@ def test_failed_disk_is_not_asked_again(tmp_path, what, number, storing):
     one = keyed(len(stored) + 1, b"z")
     journal.append([one])
     assert_holds(journal, [*stored, one])
-    journal.close()
 
 
 class FailingFiles(apsw.VFS):

@@ -71,7 +71,6 @@ def test_damage_before_the_snapshot_is_no_hindrance(tmp_path):
     journal = open_small(tmp_path, accept_loss=True)
     assert [damage.record for damage in journal.accepted] == [1]
     assert list(journal.records(0)) == stored[1:]
-    journal.close()
 
 
 def test_damaged_records_are_given_up(tmp_path):
@@ -121,7 +120,6 @@ def test_damaged_records_are_given_up(tmp_path):
     journal = open_small(tmp_path)
     journal.append([record(11, b"new")])
     assert [one.at for one in journal.records(0)] == [2, 3, 5, 7, 11]
-    journal.close()
 
 
 def test_damaged_snapshot_is_given_up(tmp_path):
@@ -214,7 +212,6 @@ def test_lost_producer_is_known_from_its_records(tmp_path):
     journal.close()
     journal = open_small(tmp_path)
     assert len(list(journal.producers())) == 3
-    journal.close()
 
 
 @pytest.mark.parametrize("how", ["older index", "log lost"])

@@ -36,7 +36,6 @@ def test_an_epoch_that_has_begun_is_stored(tmp_path):
             journal.append([entry])
     journal.append([record(3, key=Key("p", 3, 1, 0, b""), time=55)])
     assert rows(journal) == [want[0], ("p", 3, 1, b"", 55)]
-    journal.close()
 
 
 def test_a_name_is_forgotten_once_no_record_of_it_is_kept(tmp_path):
@@ -63,7 +62,6 @@ def test_a_name_is_forgotten_once_no_record_of_it_is_kept(tmp_path):
     assert rows(journal) == [("idle", 1, 0, b"", 7), *left[:1], ("p1", 1, 1, b"m", 8), *left[1:]]
     assert journal.content("p1", 1, 1) == 3
     assert verify(journal) == []
-    journal.close()
 
 
 def test_many_names_come_and_go(tmp_path):
@@ -87,4 +85,3 @@ def test_many_names_come_and_go(tmp_path):
             journal = open_small(tmp_path)
         assert rows(journal) == sorted((name, *row) for name, row in known.items())
     assert verify(journal) == []
-    journal.close()

@@ -42,7 +42,6 @@ def test_reader_sees_what_was_committed(tmp_path):
     reader.refresh()
     assert (reader.epoch, reader.oldest, reader.head) == (2, 3, 2)
     reader.close()
-    journal.close()
 
 
 def frames_of(snapshot) -> list[bytes]:
@@ -68,7 +67,6 @@ def test_a_snapshot_is_read_in_pieces_also_when_it_was_replaced(tmp_path):
     assert reader.open_snapshot(row) is None
     assert frames_of(reader.open_snapshot(reader.snapshot())) == []
     reader.close()
-    journal.close()
 
 
 def test_a_changed_piece_of_a_snapshot_is_found(tmp_path):
@@ -94,7 +92,6 @@ def test_a_changed_piece_of_a_snapshot_is_found(tmp_path):
     with pytest.raises(JournalDamage, match="cannot be read: No such file"):
         reader.open_snapshot(reader.snapshot())
     reader.close()
-    journal.close()
 
 
 def test_rows_out_of_order_lead_nobody_back(tmp_path, monkeypatch):
@@ -112,7 +109,6 @@ def test_rows_out_of_order_lead_nobody_back(tmp_path, monkeypatch):
     monkeypatch.setattr(reader._index, "_query", disordered)
     assert list(reader.records(3, 7)) == stored[3:7]
     reader.close()
-    journal.close()
 
 
 def test_reader_without_a_writer(tmp_path):
@@ -128,7 +124,6 @@ def test_reader_without_a_writer(tmp_path):
     journal.append([keyed(2, b"y")])
     assert reader.refresh() == 2
     reader.close()
-    journal.close()
 
 
 def _write(directory, seed: int, count: int, told) -> None:
@@ -210,4 +205,3 @@ def test_reader_keeps_no_pages_alive(tmp_path):
         journal.checkpoint()
     assert (tmp_path / "index.sqlite-wal").stat().st_size < 100_000
     reader.close()
-    journal.close()

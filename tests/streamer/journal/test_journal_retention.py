@@ -49,7 +49,6 @@ def test_retention_by_bytes(tmp_path):
     journal.close()
     journal = open_small(tmp_path, keep_bytes=100_000)
     assert_holds(journal, stored, oldest=17)
-    journal.close()
 
 
 def test_retention_by_hours(tmp_path):
@@ -62,7 +61,6 @@ def test_retention_by_hours(tmp_path):
     for now, oldest in [(3, 1), (3.5, 2), (11, 3), (11.1, 7)]:
         expire_all(journal, int(now * HOUR))
         assert_holds(journal, stored, oldest)
-    journal.close()
 
 
 def test_retention_keeps_what_recovery_needs(tmp_path):
@@ -78,7 +76,6 @@ def test_retention_keeps_what_recovery_needs(tmp_path):
     assert_holds(journal, stored, oldest=11)
     journal.append([record(11, b"y")])
     assert [one.at for one in journal.records(10)] == [11]
-    journal.close()
 
 
 def test_retention_keeps_producers(tmp_path):
@@ -95,7 +92,6 @@ def test_retention_keeps_producers(tmp_path):
     assert journal.content("p1", 1, 7) is None
     with pytest.raises(ValueError, match="record 10"):
         journal.append([record(10, key=Key("p0", 1, 9, 0, b""))])
-    journal.close()
 
 
 def test_retention_without_limits(tmp_path):
@@ -103,7 +99,6 @@ def test_retention_without_limits(tmp_path):
     journal.append([record(1, b"x")])
     journal.put_snapshot(1, b"", ())
     assert journal.expire(1 << 62) == 0
-    journal.close()
 
 
 def test_retention_asked_for_what_has_gone(tmp_path):
@@ -120,7 +115,6 @@ def test_retention_asked_for_what_has_gone(tmp_path):
     with pytest.raises(JournalExpired):
         list(journal.records(29))
     assert list(journal.records(30)) == []
-    journal.close()
 
 
 def test_retention_at_random(tmp_path):
@@ -149,4 +143,3 @@ def test_retention_at_random(tmp_path):
     assert_holds(journal, stored, journal.oldest)
     assert verify(journal) == []
     assert len(data_files(tmp_path)) <= 3
-    journal.close()

@@ -81,7 +81,6 @@ def test_journal_of_awkward_sizes(tmp_path, size, before):
     assert_holds(journal, stored)
     journal.append([record(5, b"z" * size)])
     assert len(list(journal.records(4))) == 1
-    journal.close()
 
 
 def test_journal_of_large_record(tmp_path):
@@ -95,7 +94,6 @@ def test_journal_of_large_record(tmp_path):
     journal.close()
     journal = open_small(tmp_path)
     assert_holds(journal, stored)
-    journal.close()
 
 
 def test_journal_of_a_large_group(tmp_path):
@@ -108,7 +106,6 @@ def test_journal_of_a_large_group(tmp_path):
     journal.append(stored)
     assert_holds(journal, stored)
     assert not verify(journal)
-    journal.close()
 
 
 @pytest.mark.parametrize("count", [3, 100])
@@ -130,7 +127,6 @@ def test_journal_stores_a_group_or_nothing(tmp_path, monkeypatch, count):
     journal = open_small(tmp_path)
     assert_holds(journal, stored)
     assert verify(journal) == []
-    journal.close()
 
 
 def test_journal_takes_arrays(tmp_path):
@@ -144,7 +140,6 @@ def test_journal_takes_arrays(tmp_path):
     snapshot = journal.snapshot()
     assert snapshot is not None
     assert bytes(snapshot.frames[0]) == items.tobytes()
-    journal.close()
 
 
 def test_journal_ranges_of_records(tmp_path):
@@ -153,7 +148,6 @@ def test_journal_ranges_of_records(tmp_path):
     for after, until in [(0, 1), (0, 0), (5, 5), (5, 3), (255, 257), (599, 700), (600, None)]:
         end = 600 if until is None else min(until, 600)
         assert [r.at for r in journal.records(after, until)] == list(range(after + 1, end + 1))
-    journal.close()
 
 
 def test_journal_numbers_must_follow(tmp_path):
@@ -175,7 +169,6 @@ def test_journal_numbers_must_follow(tmp_path):
     stored = [keyed(1), keyed(2), record(3, key=Key("p", 2, 1, 5, b""))]
     journal.append(stored[2:])
     assert_holds(journal, stored)
-    journal.close()
 
 
 def test_journal_snapshots(tmp_path):
@@ -195,7 +188,6 @@ def test_journal_snapshots(tmp_path):
     assert len(list(tmp_path.glob("snapshot-*"))) == 1
     journal.put_snapshot(9, b"", ())
     assert len(list(tmp_path.glob("snapshot-*"))) == 1
-    journal.close()
 
 
 def test_journal_snapshots_while_appending(tmp_path):
@@ -223,7 +215,6 @@ def test_journal_snapshots_while_appending(tmp_path):
     assert len(numbers) > 5
     assert journal.oldest > 1
     assert verify(journal) == []
-    journal.close()
 
 
 def test_a_large_group_waits_for_a_reader(tmp_path):
@@ -242,7 +233,6 @@ def test_a_large_group_waits_for_a_reader(tmp_path):
         while not reading.done():  # some of these meet it
             journal.append([keyed(journal.head + 1 + i, b"x") for i in range(100)])
         assert reading.result() == [(1_000_000,)]
-    journal.close()
 
 
 def test_journal_is_private(tmp_path):
@@ -337,7 +327,6 @@ def test_journal_syncs_as_asked(tmp_path, monkeypatch, durability):
     # the last group is written again, and the start has one of its own
     assert len(synced) == 2 + (0 if durability == "fsync" else 2)
     assert_holds(journal, stored)
-    journal.close()
 
 
 def test_journal_over_a_leftover_of_its_making(tmp_path):
@@ -411,7 +400,6 @@ def test_nothing_is_stored_where_a_restart_would_not_find_it(tmp_path, how):
     journal = open_small(directory)
     assert journal.notes == []
     assert_holds(journal, stored)
-    journal.close()
 
 
 def test_folder_that_goes_while_a_group_is_written(tmp_path):
