@@ -81,9 +81,9 @@ def find_repeats(
 
     size = offsets.size - 1
     run_ranges(of_buckets, 0, size, threads, grain=_GRAIN, most=MOST_AT_ONCE)
-    repeats, index.repeats = index.repeats, None
-    for rows in repeats or list_kmers(text, index.shape, offsets, full, threads)[1]:
+    for rows in index.repeats or list_kmers(text, index.shape, offsets, full, threads)[1]:
         put(rows, copied=False)
+    index.repeats = None
     return _sorted(sections, threads)
 
 
