@@ -4,7 +4,7 @@ Each CUDA thread is a greenlet: it runs until it meets others, at a warp intrins
 ``syncthreads``, or ends. When all 32 lanes of a warp stand at the same intrinsic their values are
 exchanged and they go on; a lane that ends or waits elsewhere while others of its warp wait for it
 is an error, as it would be a hang or worse on a card. The order in which the threads of a block run
-is drawn anew for every stretch, from a fixed seed, so that an order that matters shows.
+is drawn anew for every stretch, and is the same in every run, so that an order that matters shows.
 
 The simulator has a Python thread for each CUDA thread, wraps arrays and reads the sources of the
 stack to find an array in shared memory: that takes most of its time, and is replaced here too.
@@ -56,7 +56,7 @@ def run_block(manager, grid_point, *args):
         for j in range(y)
         for i in range(x)
     ]
-    order = random.Random(20)
+    order = random.Random(str(grid_point))  # another one in each block
     try:
         while waiting := [lane for lane in lanes if not lane.dead]:
             ready = [lane for lane in waiting if lane.waits_for is None]

@@ -98,12 +98,16 @@ def test_every_kernel_equals_the_cpu(k, distance, kmers, total, reads):
 
 @pytest.mark.parametrize("entries", [32, 33, 64])
 def test_a_queue_that_fills_loses_nothing(entries, monkeypatch):
+    """With one node a level, and with several, whose children the lanes of a warp queue."""
     monkeypatch.setattr(sweeping, "QUEUE", entries)
     monkeypatch.setattr(sweeping, "THREADS", 64)  # two queues
     letters = "ACGT"
     kmers = tuple(a + b + c for a in letters for b in letters for c in letters)
-    case = ltb.Case("every 3-mer", 3, 2, kmers, ("ACGTN", "GG"))
-    agrees(found(case, "ltb-queue"), case.expected(), f"{entries} entries")
+    for case in (
+        ltb.Case("every 3-mer", 3, 2, kmers, ("ACGTN", "GG")),
+        ltb.make(7, 1, 5, kmers=60, reads=1, length=9),
+    ):
+        agrees(found(case, "ltb-queue"), case.expected(), f"{case.name} {entries} entries")
 
 
 def test_pieces_of_any_length_agree(monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 from streamer.client import Intervals, Near
 from streamer.client.message_tables import table
-from tests.daemon_kit import feed_of, settings
+from tests.daemon_kit import feed_of, random_dna, settings
 from tests.data_files import write_fasta
 from tests.reference import exact as oracle
 
@@ -16,10 +16,6 @@ pytestmark = pytest.mark.whole
 
 REPORTS = ("windows", "intervals", "reads")
 SEED = 13
-
-
-def random_dna(rng, size):
-    return "".join(rng.choices("ACGT", k=size))
 
 
 def records_of(rng):
