@@ -35,8 +35,10 @@ class Listed:
         from numba import typeof
 
         arrays = [getattr(argument, "_ary", argument) for argument in arguments]
-        content = pickle.dumps((*self._how, tuple(map(typeof, arrays))))
-        Path(os.environ[LISTED], hashlib.sha256(content).hexdigest()).write_bytes(content)
+        how, types = pickle.dumps(self._how), tuple(map(typeof, arrays))
+        # types of one name are pickled differently in each process
+        name = hashlib.sha256(how + repr(types).encode()).hexdigest()
+        Path(os.environ[LISTED], name).write_bytes(pickle.dumps((*self._how, types)))
         for array in arrays:
             if getattr(array, "shape", None) == (1,):
                 array[0] = (
@@ -52,8 +54,8 @@ def prepare():
     from gpu.card import kernel_cache
 
     kernel_cache._kernel = Listed
-    kernel_cache.cuda.device_array = lambda shape, dtype=float: kernel_cache.cuda.to_device(
-        np.zeros(shape, dtype)
+    kernel_cache.cuda.device_array = lambda shape, dtype=float, stream=0: (
+        kernel_cache.cuda.to_device(np.zeros(shape, dtype))
     )
     devices.FakeCUDAContext.name = "simulator"
     memory = SimpleNamespace(free=64 << 30, total=64 << 30)
