@@ -128,7 +128,7 @@ class Slot(StreamSlot):
         self._sets: tuple[Any, NDArray[np.uint32]] | None = None
         self._words: NDArray[np.uint64] | None = None
         self.runs = cuda.device_array(RUN_WORDS, np.uint32)
-        self._runs = np.empty(0, np.uint32)
+        self._runs = np.empty(RUN_WORDS, np.uint32)
         self._run_counter = cuda.device_array(1, np.uint32)
         self._counter = cuda.pinned_array(1, np.uint32)
 

@@ -34,18 +34,6 @@ def marks():
     return [idle] if SIMULATED else [idle, pytest.mark.gpu]
 
 
-def shared(cases, one_in):
-    """Parameters, of which the quick lane has one in so many in the simulator, where each is slow.
-
-    The number should have no factor in common with those of the parameters' parts, so that every
-    value of each part has its turn.
-    """
-    return [
-        pytest.param(*case, marks=[pytest.mark.slow] * (SIMULATED and at % one_in > 0))
-        for at, case in enumerate(cases)
-    ]
-
-
 NO_GPU = pytest.mark.skipif(SIMULATED or not usable(), reason="no GPU")
 """For a test that the simulator cannot run."""
 

@@ -58,7 +58,7 @@ KERNELS = [(method, words) for method in ("walk", "shuffle", "naive") for words 
 """The words come with the bits; the kernels that write bits alone are others."""
 
 
-@pytest.mark.parametrize(("at", "case"), placement.shared(enumerate(chosen()), 3), ids=str)
+@pytest.mark.parametrize(("at", "case"), [*enumerate(chosen())], ids=str)
 def test_every_kernel_gives_what_brute_force_gives(at, case):
     """In the simulator walk and one of the others for each case, in turn."""
     tree, chunk = loaded(case)

@@ -87,7 +87,7 @@ def searcher_of(method, patterns, k):
 
 @pytest.mark.parametrize(
     ("method", "length", "k", "symbols", "count"),
-    placement.shared([(method, *case) for method in METHODS for case in cases()], 5),
+    [(method, *case) for method in METHODS for case in cases()],
 )
 def test_every_kernel_gives_what_the_cpu_gives(method, length, k, symbols, count):
     if SIMULATED and method == "pmasm-block-thread" and length > 64:
@@ -99,9 +99,7 @@ def test_every_kernel_gives_what_the_cpu_gives(method, length, k, symbols, count
     )
 
 
-@pytest.mark.parametrize(
-    ("length", "k"), placement.shared([(12, 4), (5, 1), (40, 24), (32, 19)], 2)
-)
+@pytest.mark.parametrize(("length", "k"), [(12, 4), (5, 1), (40, 24), (32, 19)])
 def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(length, k):
     text, patterns = text_and_patterns(length, 2 * TILE + 100, 6, seed=length)
     wanted = on_cpu(text[3:], patterns, k)
@@ -126,9 +124,7 @@ def test_hits_of_several_groups_put_in_order_on_the_card(monkeypatch):
     np.testing.assert_array_equal(on_card("bit-sliced", text, patterns, 1), wanted)
 
 
-@pytest.mark.parametrize(
-    ("length", "k", "count"), placement.shared([(2, 0, 4), (40, 39, 1), (4, 1, 4), (3, 2, 2)], 2)
-)
+@pytest.mark.parametrize(("length", "k", "count"), [(2, 0, 4), (40, 39, 1), (4, 1, 4), (3, 2, 2)])
 def test_hits_put_in_order_on_the_card(length, k, count, monkeypatch):
     monkeypatch.setattr(sorting, "LEAST_ON_GPU", 1)
     if SIMULATED:

@@ -242,7 +242,7 @@ def test_more_windows_than_a_table_has(monkeypatch):
     agrees(alpha, beta, "seeds")
 
 
-@pytest.mark.parametrize("method", placement.shared([("windows",), ("seeds",)], 2))
+@pytest.mark.parametrize("method", ["windows", "seeds"])
 @pytest.mark.usefixtures("pieces_pay")
 def test_several_engines(monkeypatch, method):
     """They divide alpha for the first chunk of beta; later chunks are taken in turn."""
@@ -259,7 +259,7 @@ def test_several_engines(monkeypatch, method):
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("most_words", placement.shared([(1,), (2,)], 2))
+@pytest.mark.parametrize("most_words", [1, 2])
 def test_matches_of_more_rows_than_a_thread_has(monkeypatch, most_words):
     monkeypatch.setattr(gpu_primer, "MOST_WORDS", most_words)
     rng = np.random.default_rng(most_words)
