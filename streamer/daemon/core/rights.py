@@ -71,7 +71,9 @@ class Rights(NamedTuple):
 
 def _any(patterns: tuple[str, ...], name: str) -> bool:
     # "*" and "?" are wildcards, brackets are literal
-    return any(fnmatchcase(name, pattern.replace("[", "[[]")) for pattern in patterns)
+    return "*" in patterns or any(
+        fnmatchcase(name, pattern.replace("[", "[[]")) for pattern in patterns
+    )
 
 
 EVERYTHING = Rights("", "", ("*",), ("*",), True, ("*",))
