@@ -1,9 +1,9 @@
 """Compile the GPU kernels of all commands for a package, on a machine with or without a GPU.
 
 `python -m scripts.gpu_kernels FOLDER`, where FOLDER has the kernels of `streamer warm-up --ship`;
-those of the CPU that only go with a GPU are added. The jobs of `streamer warm-up` run in numba's
-simulator, where kernels only note the types of their arguments (`Listed`). Then each is compiled
-for all ARCHITECTURES: that needs numba-cuda and nvJitLink (extra gpu-test), but no device.
+CPU kernels that are only used beside a GPU are added to it. The jobs of `streamer warm-up` run in
+numba's simulator, where kernels only note the types of their arguments (`Listed`). Then each is
+compiled for all ARCHITECTURES: that needs numba-cuda and nvJitLink (extra gpu-test), but no device.
 """
 
 import hashlib
@@ -41,9 +41,8 @@ class Listed:
         Path(os.environ[LISTED], name).write_bytes(pickle.dumps((*self._how, types)))
         for array in arrays:
             if getattr(array, "shape", None) == (1,):
-                array[0] = (
-                    1  # a counter: something was found, and kernels that look at it are needed
-                )
+                # a counter: as if something was found, so that the kernels for it are listed too
+                array[0] = 1
 
 
 def prepare():

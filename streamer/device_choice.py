@@ -10,7 +10,7 @@ from functools import cache
 from typing import Literal, TypeVar
 
 from streamer.errors import SnapshotTooLargeError, StreamerError
-from trie.cpu.compiling import GPU_FOLDER, SHIPPED, kernel_folder
+from trie.cpu.compiling import GPU_FOLDER, MADE_FOR, SHIPPED, gpu_compilers, kernel_folder
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -108,9 +108,11 @@ def _simulated() -> bool:
 
 
 def _stored_kernels() -> bool:
-    """Return whether compiled GPU kernels are stored, or came with the package."""
-    folders = filter(None, (kernel_folder().path, SHIPPED))
-    return any(any((folder / GPU_FOLDER).glob("*.kernel")) for folder in folders)
+    """Return whether compiled GPU kernels are stored, or came with the package and fit."""
+    folder, record = kernel_folder().path, SHIPPED / GPU_FOLDER / MADE_FOR
+    if folder is not None and any((folder / GPU_FOLDER).glob("*.kernel")):
+        return True
+    return record.is_file() and record.read_text().startswith(gpu_compilers())
 
 
 def cuda_problem() -> str | None:

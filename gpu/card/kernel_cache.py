@@ -7,7 +7,8 @@ the function that makes it and the arguments; by a digest of all source files of
 the versions of numba-cuda and Python, and the architecture. If no folder can be written, it is
 compiled every time. ``trie/cpu/compiling.py`` chooses the folder.
 
-Kernels that came with the package (``scripts/gpu_kernels.py``) are looked for first.
+Kernels that came with the package (``scripts/gpu_kernels.py``) are looked for first, by function,
+options and argument types alone.
 """
 
 import hashlib
@@ -102,11 +103,7 @@ def _directory() -> Path | None:
 @cache
 def made_for() -> str:
     """What compiled kernels depend on besides the device."""
-    from importlib.metadata import version
-
-    python = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
-    compilers = f"numba-cuda {version('numba-cuda')}, numba {version('numba')}"
-    return f"{python}, {compilers}, sources {_sources()[:16]}"
+    return f"{compiling.gpu_compilers()}, sources {_sources()[:16]}"
 
 
 @cache
@@ -123,7 +120,7 @@ def shipped_folder() -> Path | None:
     for gpu in cuda.gpus:
         found = tuple(gpu.compute_capability)
         if not any(found[0] == least[0] and found >= least for least in ARCHITECTURES):
-            compiling.log.warning("the package has no kernels for compute capability %d.%d", *found)
+            compiling.log.warning("the package has no kernels for GPUs of %d.%d", *found)
             return None
     return folder
 

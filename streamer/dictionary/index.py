@@ -149,7 +149,7 @@ class Index:
         """The places of the minimizers; StreamerError if there are too many."""
         text = self.made or self._placed(lambda done: None)
         if len(self.names) == 1:
-            text.repeats = None  # seldom asked for, and then listed again
+            text.repeats = None  # those of one target are seldom asked for, and then listed again
         return text
 
     def _placed(self, on_work: Callable[[float], None]) -> TextIndex:
@@ -472,7 +472,17 @@ class Index:
             "kmers": 1 << 62,  # not known yet
             "sources": [list(vars(source).values()) for source in self.sources],
         }
-        write_index(path, facts, self._in_turn(facts, on_work))
+        ended = False
+
+        def on_turn(done: float) -> None:
+            if ended:  # in vain: the thread that makes arrays would go on to the last one
+                raise RuntimeError("nobody waits for this")
+            on_work(done)
+
+        try:
+            write_index(path, facts, self._in_turn(facts, on_turn))
+        finally:
+            ended = True
 
     @classmethod
     def open(cls, path: str) -> Index:

@@ -84,7 +84,10 @@ def find_shared(
     windows = np.stack([windows[0, whole[:-1]], *windows[1:, whole[1:]]])
     bounds = np.cumsum([0, *(len(one) // 4 for one in numbers)])
     members = np.frombuffer(bytearray().join(numbers), np.int32)
-    return SharedWindows(windows, bounds, members, np.sum([part.kmers for part in parts], axis=0))
+    kmers = parts[0].kmers
+    for part in parts[1:]:
+        kmers += part.kmers
+    return SharedWindows(windows, bounds, members, kmers)
 
 
 @inner

@@ -14,7 +14,7 @@ from streamer.batch.choice import choose
 from streamer.cli import cost_model
 from streamer.device_choice import REFERENCE, Cost, Rates, choose_device, rates
 from streamer.matching.spec import MatchSpec
-from trie.cpu.compiling import KernelFolder
+from trie.cpu.compiling import KernelFolder, gpu_compilers
 
 SLOWER_START = REFERENCE.start["cuda"] - REFERENCE.start["cpu"]
 
@@ -108,7 +108,10 @@ def test_kernels_of_the_package_are_not_compiled(monkeypatch, tmp_path):
     monkeypatch.setattr(device_choice, "SHIPPED", tmp_path)
     assert not device_choice._stored_kernels()
     (tmp_path / "gpu").mkdir()
-    (tmp_path / "gpu" / "1.kernel").touch()
+    record = tmp_path / "gpu" / "made-for"
+    record.write_text("Python 3.1, numba-cuda 0.1, numba 0.1, sources 0")
+    assert not device_choice._stored_kernels()
+    record.write_text(f"{gpu_compilers()}, sources 0")
     assert device_choice._stored_kernels()
 
 

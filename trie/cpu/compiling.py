@@ -169,6 +169,19 @@ def _is_stale(record: Path) -> bool:
     return found != written or not os.path.isdir(prefix)
 
 
+def gpu_compilers() -> str:
+    """What compiles GPU kernels, found without importing it."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = [f"Python {sys.version_info[0]}.{sys.version_info[1]}"]
+    for name in ("numba-cuda", "numba"):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"no {name}")
+    return ", ".join(found)
+
+
 def made_for() -> str:
     """What compiled kernels depend on besides the CPU: the compilers, and the sizes of sources."""
     import llvmlite

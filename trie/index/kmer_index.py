@@ -697,7 +697,8 @@ class KmerIndex:
 
         Returns bool[n]: which were absent; of equal codes only the first counts as absent. So of
         mismatched k-mers in stream order it selects those that stay mismatches (thesis 3.3.10). A
-        k-mer already present keeps its value, which goes to ``values``; without, it is NO_SET.
+        k-mer already present keeps its value, which is written to ``values``. Without ``values`` a
+        new k-mer gets NO_SET.
         """
         codes = np.ascontiguousarray(codes, dtype=np.uint64)
         new = np.empty(codes.size, dtype=np.bool_)

@@ -353,7 +353,7 @@ def _put_kmers(table, values, offsets, places, prints, fills, first, stop):
 
 @njit(cache=True, nogil=True)
 def join_rows(rows):
-    """Make ascending rows of repeats that continue others part of them; their steps + 1."""
+    """Join ascending rows of repeats that continue the row before; rows, and their steps + 1."""
     count = 0
     for i in range(len(rows)):
         if count:

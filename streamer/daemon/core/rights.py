@@ -70,7 +70,7 @@ class Rights(NamedTuple):
 
 
 def _any(patterns: tuple[str, ...], name: str) -> bool:
-    # "*" and "?" are wildcards, brackets are literal
+    # "*" and "?" are wildcards, brackets are literal; "*" alone, the usual one, needs no pattern
     return "*" in patterns or any(
         fnmatchcase(name, pattern.replace("[", "[[]")) for pattern in patterns
     )

@@ -187,7 +187,7 @@ def test_a_kernel_of_the_package_is_loaded(wipe, capability):
 def test_a_kernel_of_the_package_for_other_devices_or_sources(wipe, monkeypatch):
     code, logged = wipe(7, 5)
     assert code is None
-    assert "the package has no kernels for compute capability 7.5" in logged
+    assert "the package has no kernels for GPUs of 7.5" in logged
     monkeypatch.setattr(kernel_cache, "_sources", lambda: "others")
     monkeypatch.setattr(kernel_cache, "made_for", kernel_cache.made_for.__wrapped__)
     code, logged = wipe(9, 0)

@@ -9,6 +9,7 @@ import mmap
 import subprocess
 import sys
 import textwrap
+import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,10 @@ from streamer.matching.record_runs import runs_in_text
 from streamer.sequences.read_batch import ReadBatch
 from tests.reference.index import letters, windows
 from tests.reference.targets import targets_report
+from tests.waiting import DEADLINE, until
 from trie.codes import decode
 from trie.cpu.team import Team
-from trie.index import places, reference_text, repeats
+from trie.index import index_file, places, reference_text, repeats
 from trie.index.index_file import damaged
 from trie.index.reference_text import gap_codes
 from trie.strands import Strands
@@ -281,6 +283,39 @@ def test_info_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert not (tmp_path / "e.idx").exists()
     assert main(["index", fasta, "-k", "21", "-o", "/dev/full"]) == 1
     assert "/dev/full: No space left on device" in capsys.readouterr().err
+
+
+def test_nothing_is_made_for_a_file_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = Index.from_files([written(tmp_path / "r.fa", records(2))], 21, "canonical")
+    reached, goes_on = threading.Event(), threading.Event()
+    done: list[float] = []
+    written_arrays = 0
+
+    def on_work(share: float) -> None:
+        done.append(share)
+        if share > 0.4:  # the arrays of the text wait to be written
+            reached.set()
+            goes_on.wait(DEADLINE)
+
+    def full(array: np.ndarray) -> int:
+        nonlocal written_arrays
+        written_arrays += 1
+        if written_arrays == len(index_module._ARRAYS):
+            reached.wait(DEADLINE)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return 0
+
+    monkeypatch.setattr(index_file, "_checksum", full)
+    with pytest.raises(OSError, match="No space"):
+        index.save(str(tmp_path / "r.idx"), on_work)
+    before = len(done)
+    goes_on.set()
+    until(
+        lambda: all(t.name != "read-ahead" for t in threading.enumerate()), "the thread has ended"
+    )
+    assert len(done) == before
 
 
 @pytest.mark.parametrize("strands", ["forward", "canonical"])

@@ -107,3 +107,18 @@ def test_where_nothing_can_be_saved_is_told_before_the_work(reads, tmp_path, str
         assert problem in err
         assert not rows.exists()
     assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("mode", ["frozen", "grow"])
+def test_beside_named_targets(mode, reads, tmp_path, streamer):
+    saved = tmp_path / "known.idx"
+    target = write_fasta(tmp_path / "target.fa", [("t", "ACGTTGCAACCATTGA")])
+    mixed = write_fasta(tmp_path / "mixed.fa", [("named", "ACGTTGCAACCATTGA")])
+    streamer("match", reads, "-k", 9, "--seed", 0, "--save", saved, "-q")
+    for path, targets in ((mixed, {"t"}), (reads, {"."})):
+        known = ("-d", target, "-d", saved, "--mode", mode)
+        code, out, _ = streamer("match", path, "-k", 9, *known, "-q")
+        assert code == 0
+        rows = [line.split("\t") for line in out.splitlines()[1:]]
+        assert {row[3] for row in rows} == {"match"}
+        assert {row[5] for row in rows} == targets

@@ -22,6 +22,7 @@ from streamer.cli.app import main
 from streamer.reporting.collection import read_report
 from streamer.reporting.multiqc import multiqc_path
 from streamer.reporting.reports import RowError
+from tests.data_files import data_file
 from tests.streamer.reporting.page_reader import check_page, number
 from tests.waiting import DEADLINE
 
@@ -487,3 +488,23 @@ def test_multiqc_shows_it(tmp_path):
     page = (tmp_path / "out" / "multiqc_report.html").read_text()
     assert "kmer_streamer" in page
     assert "<script>alert(1)" not in page
+
+
+@pytest.mark.whole
+def test_it_takes_what_match_writes(tmp_path):
+    reads, genome = data_file("lambda_nanopore.fq.gz"), data_file("lambda.fa.gz")
+    paths = []
+    for name, *more in (["targets"], ["targets", "--by", "barcode"], ["coverage"], ["reads"]):
+        for form in ("tsv", "jsonl"):
+            paths.append(tmp_path / f"{len(paths)}.{form}")
+            given = ["match", str(reads), "-d", str(genome), "-k", "21", "--report", name, *more]
+            assert main([*given, "--format", form, "-o", str(paths[-1]), "--quiet"]) == 0
+    paths.append(tmp_path / "curve.tsv.gz")
+    given = ["match", str(reads), "--seed", "0", "-k", "21", "--report", "novelty"]
+    assert main([*given, "-o", str(paths[-1]), "--quiet"]) == 0
+    for path in paths:
+        out = tmp_path / "page.html"
+        assert main(["report", str(path), "-o", str(out)]) == 0
+        page = check_page(out.read_text())
+        coverage = [caption for caption in page.tables if caption.startswith("Coverage")]
+        assert dict(page.facts).get("Reads") == "60" or len(coverage) == 1

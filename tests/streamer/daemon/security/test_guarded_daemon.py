@@ -27,7 +27,7 @@ from streamer.daemon.core.rights import KeyLimits, Rights
 from streamer.daemon.security.key_folder import make_keys
 from streamer.protocol.keys import ClientKeys
 from streamer.protocol.transport.curve import new_pair
-from tests.daemon_kit import DEADLINE
+from tests.daemon_kit import DEADLINE, sealed
 from tests.jobs_kit import LONG, job_folder, wait_for_job
 from tests.keys_kit import PlainClient, change, guarded, key_folder
 from tests.streamer.web.test_live_page import everything
@@ -439,3 +439,39 @@ def test_jobs_of_a_key_are_limited(job_clients, folder):
 
     until(runs_again, "the new limit")
     assert ann.job(third)["state"] == ann.job(jobs[1])["state"] == "waiting"
+
+
+def test_a_plain_client_written_from_the_protocol(tmp_path, keys):
+    """pyzmq and msgpack only, over TCP."""
+    overrides = ["ingest.endpoint=tcp://127.0.0.1:*", "feed.endpoint=tcp://127.0.0.1:*"]
+    with guarded(tmp_path, keys, overrides) as daemon:
+        at = daemon.endpoints
+        with (
+            PlainClient(zmq.SUB, at["feed"], keys["mine"]) as feed,
+            PlainClient(zmq.DEALER, at["ingest"], keys["mine"]) as client,
+        ):
+            feed.socket.subscribe(b"match.")
+            feed.socket.subscribe(b"beat.")
+            assert feed.socket.poll(DEADLINE * 1000)
+
+            def exchange(kind, *frames, **fields):
+                header = {"v": 2, "type": kind, "producer": "mine-p", "epoch": 1} | fields
+                client.socket.send_multipart(sealed(msgpack.packb(header), *frames))
+                assert client.socket.poll(DEADLINE * 1000)
+                return msgpack.unpackb(client.socket.recv_multipart()[0])
+
+            assert exchange("hello")["type"] == "welcome"
+            reads = msgpack.packb([["r", "ACGTACGTACGT"]])
+            for seq in (1, 2):
+                answer = exchange("batch", reads, seq=seq, form="list")
+                assert answer["type"] == "ack", answer
+            header = {"v": 2, "type": "hello", "producer": "other", "epoch": 1}
+            client.socket.send_multipart(sealed(msgpack.packb(header)))
+            while True:
+                assert client.socket.poll(DEADLINE * 1000)
+                answer = msgpack.unpackb(client.socket.recv_multipart()[0])
+                if answer["type"] == "refused":
+                    break
+            assert answer["reason"] == "denied"
+            while feed.socket.recv_multipart()[0] != b"match.":
+                pass
