@@ -175,10 +175,8 @@ def gpu_compilers() -> str:
 
     found = [f"Python {sys.version_info[0]}.{sys.version_info[1]}"]
     for name in ("numba-cuda", "numba"):
-        try:
+        with suppress(PackageNotFoundError):
             found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            found.append(f"no {name}")
     return ", ".join(found)
 
 

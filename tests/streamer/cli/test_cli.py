@@ -202,7 +202,8 @@ def test_an_interrupt_is_not_lost(moment, tmp_path):
 
 STARTED = """
 import os, sys
-from streamer.__main__ import run
+from streamer.__main__ import leave_on_interrupt, run
+leave_on_interrupt()  # run's first step: before it an interrupt ends Python as any program
 os.write(int(sys.argv.pop(1)), b"!")
 run()
 """
