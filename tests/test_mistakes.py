@@ -76,7 +76,7 @@ MISTAKES = {
     "windows behind the seed": Mistake(
         f"{MATCHING}/match_engine.py",
         "begin = max(seed_end - k + 1, read_start)", "begin = seed_end",
-        f"{MATCHING}/test_matcher.py::test_equals_the_definition",
+        f"{MATCHING}/test_limited_growth.py::test_equals_the_definition",
     ),
     "more than the fraction": Mistake(
         f"{MATCHING}/reports.py", "share >= self.min_fraction", "share > self.min_fraction",
