@@ -99,7 +99,7 @@ def compiled(task):
     # nothing else is needed, and it would be read at each start
     library._cubin_cache, library._ptx_cache, library._linkerinfo_cache = code, {}, {}
     library._llvm_strs = []
-    path = kernel._cache.shipped_path(Path(folder), types)
+    path = kernel._cache.path(Path(folder), types)
     kernel_cache._store(path, made)
     path.chmod(0o644)
     return path.stat().st_size

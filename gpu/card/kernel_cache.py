@@ -20,14 +20,14 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any
 
 from gpu.card.intrinsics import SIMULATED, cuda
 from trie.cpu import compiling
 from trie.cpu.compiling import GPU_FOLDER, kernel_folder
-from trie.cpu.jit import warn_unstored
+from trie.cpu.jit import warn, warn_unstored
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,8 @@ def _kernel(origin: Callable[..., Any], arguments: tuple[Any, ...] | None, **opt
         named = origin.__module__, origin.__qualname__
         name = named if arguments is None else (named, arguments)
         try:
-            kernel._cache = _Stored((name, sorted(options.items())))
+            compile_for = partial(dispatcher._Kernel, function, **kernel.targetoptions)
+            kernel._cache = _Stored((name, sorted(options.items())), compile_for)
         except ImportError as error:
             _log.debug("%s is not cached: %s", function.__qualname__, error)
     return kernel
@@ -61,12 +62,16 @@ def one_at_a_time(load: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     Otherwise threads that use one device would both load it there, and numba-cuda 0.30.4 stops one
     of them with an AssertionError. Others can be launched meanwhile: loading one that has just been
-    compiled includes its linking, which takes seconds.
+    compiled includes its linking, which takes seconds. A package's kernel that is used on one GPU
+    is compiled for another that the package has no code for.
     """
 
     @wraps(load)
     def loaded(library: Any) -> Any:
         with vars(library).setdefault("_loading", threading.RLock()):
+            anew = vars(library).get("compile_anew")
+            if anew and not (library._llvm_strs or shipped_folder(library._ensure_cc(None)[:2])):
+                library._llvm_strs = anew().library.llvm_strs
             return load(library)
 
     return loaded
@@ -107,51 +112,46 @@ def made_for() -> str:
 
 
 @cache
-def shipped_folder() -> Path | None:
-    """The folder of the package's kernels; None, with a line, if they do not fit."""
+def shipped_folder(capability: tuple[int, int]) -> Path | None:
+    """The folder of the package's kernels; None, with a line, if none fits such a device."""
     folder = compiling.SHIPPED / GPU_FOLDER
     record = folder / compiling.MADE_FOR
     if not record.is_file():
         return None
     made = record.read_text()
     if made != made_for():
-        compiling.log.warning("the package's GPU kernels are not used, they are for %s", made)
+        warn(made, f"the package's GPU kernels are not used, they are for {made}")
         return None
-    for gpu in cuda.gpus:
-        found = tuple(gpu.compute_capability)
-        if not any(found[0] == least[0] and found >= least for least in ARCHITECTURES):
-            compiling.log.warning("the package has no kernels for GPUs of %d.%d", *found)
-            return None
-    return folder
+    if any(capability[0] == least[0] and capability >= least for least in ARCHITECTURES):
+        return folder
+    compiling.log.warning("the package has no kernels for GPUs of %d.%d", *capability)
+    return None
 
 
 class _Stored:
     """The cache, with the interface that numba's dispatcher expects."""
 
-    def __init__(self, name: Any) -> None:
-        self._name = name
-        self._key = name, made_for(), sys.version_info[:3]
+    def __init__(self, name: Any, compile_for: Callable[..., Any]) -> None:
+        self._name, self._compile_for = name, compile_for
         self.cache_path = _directory()
 
-    def shipped_path(self, folder: Path, signature: Any) -> Path:
-        """The file of a package's kernel, whatever the device."""
-        key = repr((self._name, str(signature)))
+    def path(self, folder: Path, signature: Any, codegen: Any = None) -> Path:
+        """The file of a kernel for a device's code generator, or of one of a package, for all."""
+        machine = codegen and (made_for(), sys.version_info[:3], codegen.magic_tuple())
+        key = repr((self._name, str(signature), machine))
         return folder / f"{hashlib.sha256(key.encode()).hexdigest()}.kernel"
-
-    def _path(self, signature: Any, codegen: Any) -> Path:
-        key = repr((self._key, str(signature), codegen.magic_tuple()))
-        return Path(self.cache_path or "") / f"{hashlib.sha256(key.encode()).hexdigest()}.kernel"
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """The kernel for these argument types; None if it must be compiled.
 
         The implementations of all functions, half a second of imports, are only for compiling.
         """
-        folder = shipped_folder()
-        found = folder and _load(self.shipped_path(folder, signature))
+        folder = shipped_folder(cuda.get_current_device().compute_capability)
+        if found := folder and _load(self.path(folder, signature)):
+            found.library.compile_anew = partial(self._compile_for, signature)
         if found or not self.cache_path:
             return found
-        path = self._path(signature, target.codegen())
+        path = self.path(self.cache_path, signature, target.codegen())
         shared = compiling.current
         return _load(path) if shared is None else shared.load(str(path), lambda: _load(path))
 
@@ -159,7 +159,7 @@ class _Stored:
         """Store a compiled kernel, if possible."""
         if not self.cache_path:
             return
-        path = self._path(signature, kernel.codegen)
+        path = self.path(self.cache_path, signature, kernel.codegen)
         problem = _store(path, kernel)
         if compiling.current is not None:
             compiling.current.stored(str(path), problem)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -34,6 +35,15 @@ class Codegen:
         return (9, 0)
 
 
+def use(monkeypatch, capability):
+    """Make a device of this kind the current one."""
+    device = SimpleNamespace(compute_capability=capability)
+    for module in (kernel_cache.cuda, kernel_cache.dispatcher):
+        monkeypatch.setattr(module, "get_current_device", lambda: device)
+    context = SimpleNamespace(device=device)
+    monkeypatch.setattr(kernel_cache.codegen.devices, "get_context", lambda: context)
+
+
 class Target:  # its refresh() would import the implementations of all functions
     def codegen(self):
         return Codegen()
@@ -50,7 +60,8 @@ def names():
         made(listing.count, 64, 32), kernel_cache.plain(kmer_set.add),
     ]  # fmt: skip
     types = ("uint32", "uint64")
-    return [str(kernel._cache._path(kind, Codegen()).name) for kernel in kernels for kind in types]
+    place, device = Path(), Codegen()
+    return [kernel._cache.path(place, kind, device).name for kernel in kernels for kind in types]
 
 
 @pytest.mark.whole
@@ -80,7 +91,8 @@ def test_another_source_has_another_name(tmp_path, monkeypatch):
 
 def test_a_kernel_is_looked_for_without_what_compiling_needs(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_cache, "_directory", lambda: tmp_path)
-    assert kernel_cache._Stored(("name", ())).load_overload("uint32", Target()) is None
+    use(monkeypatch, (9, 0))
+    assert kernel_cache._Stored(("name", ()), None).load_overload("uint32", Target()) is None
 
 
 def test_the_context_is_created_while_packages_are_imported(monkeypatch):
@@ -160,27 +172,46 @@ def test_kernels_of_a_job_are_listed_up_to_those_for_what_is_found(package):
 
 @pytest.fixture
 def wipe(package, monkeypatch, tmp_path, caplog):
-    """Load a kernel on a device: its code for each device, or None; and what is logged."""
+    """Load a kernel on a device: its code, a library, or None; and what is logged."""
     monkeypatch.setattr(compiling, "SHIPPED", package[0].parent)
     monkeypatch.setattr(kernel_cache, "shipped_folder", kernel_cache.shipped_folder.__wrapped__)
     monkeypatch.setattr(kernel_cache, "_directory", lambda: None)
 
     def load(*capability):
-        device = SimpleNamespace(compute_capability=capability)
-        monkeypatch.setattr(kernel_cache.cuda, "gpus", [device])
+        use(monkeypatch, capability)
         types = (numba_type("uint64[::1]"),)
         kernel = kernel_cache._kernel(kmer_set.wipe, None)._cache.load_overload(types, Target())
-        return kernel and kernel._codelibrary._cubin_cache, caplog.text
+        return kernel and kernel.library, caplog.text
 
     return load
+
+
+get_cubin = kernel_cache.one_at_a_time(lambda library: library.get_cubin())
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("capability", [(8, 0), (8, 9), (9, 0), (10, 3), (12, 1)])
 def test_a_kernel_of_the_package_is_loaded(wipe, capability):
     code, logged = wipe(*capability)
-    assert code[(*capability, "a" * (capability >= (9, 0)))].code[:4] == b"\x7fELF"
+    known = code._cubin_cache[(*capability, "a" * (capability >= (9, 0)))]
+    assert known.code[:4] == b"\x7fELF"
+    # and used as it is
+    assert get_cubin(code) is known
     assert not logged
+    assert not code._llvm_strs
+
+
+@pytest.mark.whole
+def test_a_kernel_of_the_package_is_compiled_for_a_further_device(wipe, monkeypatch, caplog):
+    """Each device of a host takes what the package has for it; one without is no harm to others."""
+    code, _ = wipe(9, 0)
+    known = dict(code._cubin_cache)
+    use(monkeypatch, (7, 5))
+    assert get_cubin(code).code[:4] == b"\x7fELF"
+    assert {*code._cubin_cache} - {*known} == {(7, 5, "")}
+    assert caplog.text.count("the package has no kernels for GPUs of 7.5") == 1
+    use(monkeypatch, (8, 6))
+    assert get_cubin(code) is known[8, 6, ""]
 
 
 @pytest.mark.whole
