@@ -114,8 +114,7 @@ class ControlWorker(SocketWorker):
         self._reload = reload
         self._ask = ask
         self._jobs = jobs
-        # by route, in the order of their requests
-        self._pending: dict[bytes, deque[_Request]] = {}
+        self._pending: dict[bytes, deque[_Request]] = {}  # by route, in order
         self._count = self._bytes = 0
         # the status, made once a turn: without and with the subscriptions
         self._replies: dict[bool, Header] = {}
@@ -128,19 +127,19 @@ class ControlWorker(SocketWorker):
             {
                 zmq.MAXMSGSIZE: MAX_ASK_BYTES + (OVERHEAD_BYTES if self._peers.guarded else 0),
                 zmq.SNDHWM: 1000,
-                # waiting messages may be large
-                zmq.RCVHWM: 64,
+                zmq.RCVHWM: 64,  # waiting messages may be large
                 zmq.ROUTER_MANDATORY: 1,
-                # a client that reconnects with its routing id takes over from its earlier
-                # connection; with keys it may be a different client
+                # who reconnects with a routing id takes it over; with keys it may be another one
                 zmq.ROUTER_HANDOVER: int(not self._peers.guarded),
             },
         )
         poller = self.poller(socket, self.inbox)
         try:
-            while not self.stopping.is_set():
+            last = False
+            while not last:
+                last = self.stopping.is_set()  # one more time: replies may have come until then
                 self._peers.sweep(time.monotonic())
-                wait = _RETRY_MILLISECONDS if self._pending else POLL_MILLISECONDS
+                wait = 0 if last else _RETRY_MILLISECONDS if self._pending else POLL_MILLISECONDS
                 if socket in dict(poller.poll(wait)):
                     self._receive(socket)
                 for request in self.inbox.take():

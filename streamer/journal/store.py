@@ -313,7 +313,8 @@ class Journal(JournalView):
                 f"a snapshot at {at}: head is {self.head}, the last is {before and before.at}"
             )
         with self._working(alone=False):
-            self._check_place()
+            with self._one:  # another thread may go on to the next file
+                self._check_place()
             snapshot = Snapshot(at, meta, tuple(map(flat, frames)))
             number = max([0, *snapshot_numbers(self.directory)]) + 1
             row = write_snapshot(self._disk, self.directory, number, snapshot, synced=self._synced)

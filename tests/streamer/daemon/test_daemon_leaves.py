@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from streamer.client import Control, RefusedError
-from tests.daemon_kit import DEADLINE, process, running, wait_for_line, write_fasta
+from streamer.daemon import reload
+from tests.daemon_kit import DEADLINE, controlled, process, running, wait_for_line, write_fasta
 from tests.reload_kit import configured, sources_of
 from tests.waiting import until
 
@@ -114,6 +115,36 @@ def test_if_ray_ends_so_does_the_daemon(path, tmp_path, folder):
     assert "Ray has ended on this machine: start it again, then the daemon" in rest
     assert not os.listdir(folder)
     assert not list(tmp_path.glob("control*"))
+
+
+def test_a_reply_that_comes_last_is_sent(path, monkeypatch):
+    """The end is asked for before the thread of the control socket has seen the reply."""
+    reading = threading.Event()
+    monkeypatch.setattr(reload, "load_dictionary", lambda *_, **__: stopping.wait(DEADLINE))
+
+    class Slow(dict):
+        def clear(self):
+            """Called at the end of each round."""
+            if reading.is_set():
+                stopping.wait(DEADLINE)
+
+    def ask():
+        with pytest.raises(RefusedError, match=r"\(draining\): the daemon ends: the dictionary"):
+            control.reload()
+        refused.append(True)
+
+    refused = []
+    with controlled(path) as (daemon, control):
+        worker = daemon.service._control
+        stopping, worker._replies = worker.stopping, Slow()
+        client = threading.Thread(target=ask)
+        begin = worker._reload
+        worker._reload = lambda *given: (begin(*given), reading.set())
+        client.start()
+        assert reading.wait(DEADLINE)
+        daemon.service.drain("the test ends it")
+        client.join(DEADLINE)
+    assert refused
 
 
 def test_a_reload_whose_sources_are_being_read_is_given_up(path, tmp_path):
