@@ -27,6 +27,7 @@ from streamer.daemon.core.producers import ProducerState
 from streamer.daemon.service import Service
 from streamer.protocol.header import PROTOCOL, Header
 from tests.data_files import ROOT
+from tests.forked import Forked
 from tests.reference import crc32c as definition
 from tests.waiting import DEADLINE, until
 
@@ -259,7 +260,7 @@ def process(
 ) -> Iterator[subprocess.Popen[str]]:
     """``streamer`` with these arguments in its own process, which is always ended."""
     start = ["-c", code] if code else ["-m", "streamer"]
-    child = subprocess.Popen(
+    child = Forked(
         [sys.executable, *start, *arguments],
         stdin=stdin,
         stdout=subprocess.PIPE,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from streamer.client import Control
+from tests import forked
 from tests.daemon_kit import random_dna, settings, write_fasta
 from tests.waiting import until
 
@@ -22,8 +23,8 @@ def job_folder(folder: Path) -> str:
     rng = random.Random(19)
     data = folder / "data"
     data.mkdir()
-    write_fasta(data / "long_a.fa", [("a", random_dna(rng, 400_000))])
-    write_fasta(data / "long_b.fa", [("b", random_dna(rng, 400_000))])
+    write_fasta(data / "long_a.fa", [("a", random_dna(rng, 4000) * 100)])
+    write_fasta(data / "long_b.fa", [("b", random_dna(rng, 4000) * 100)])
     one = random_dna(rng, 3000)
     other = "".join(rng.choice("ACGT") if rng.random() < 0.1 else base for base in one)
     write_fasta(data / "one.fa", [("one", one)])
@@ -51,9 +52,10 @@ def wait_for_job(control: Control, id_: str, *states: str) -> dict[str, Any]:
 def processes_of_jobs(results: Path) -> list[int]:
     """All processes on this machine that write into this folder."""
     found = []
-    for process in Path("/proc").iterdir():
+    for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")
+            words = [*map(os.fsencode, forked.COMMANDS.get(int(process.name), ()))] or words
         except OSError:
             continue
         if b"streamer.cli.job_child" in words and any(

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tests.data_files import ROOT
+from tests.forked import Forked
 from tests.waiting import DEADLINE, until
 
 _TEXT = re.compile(r'<text class="[^"]*" x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)</text>')
@@ -98,14 +99,10 @@ def terminal(
     """``streamer`` with these arguments on a terminal of this size; it is always ended."""
     here, there = pty.openpty()
     fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
-
-    def take() -> None:
-        # make it the controlling terminal, so that keys become signals
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-    child = subprocess.Popen(
+    # its controlling one, so that keys become signals
+    child = Forked(
         [sys.executable, "-m", "streamer", *arguments],
-        stdin=there, stdout=there, stderr=there, start_new_session=True, preexec_fn=take, cwd=ROOT,
+        stdin=there, stdout=there, stderr=there, start_new_session=True, terminal=True, cwd=ROOT,
         env=os.environ | {"TERM": "xterm-256color", "COLORTERM": "truecolor"} | environment,
     )  # fmt: skip
     made = Terminal(child, here)

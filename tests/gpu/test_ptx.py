@@ -234,7 +234,7 @@ KERNELS = dict(
 )  # fmt: skip
 """The kernels that keep all their words in registers."""
 
-LONG = {"index-long", "strip-5"} | {
+LONG = {"index-long", "index-symbols", "pigeonhole-4", "strip-5"} | {
     name
     for name, (made, _) in KERNELS.items()
     if str(made.__module__).endswith((".paper", ".sweeping"))
@@ -284,7 +284,11 @@ def test_the_oldest_gpu():
 @pytest.mark.parametrize("name", dict(window_kernels(2)))
 @pytest.mark.parametrize(
     ("k", "capability"),
-    [(2, (9, 0)), pytest.param(15, (8, 0), marks=pytest.mark.slow), (15, (9, 0)), (31, (9, 0))],
+    [
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((2, (9, 0)), (15, (8, 0)))),
+        (15, (9, 0)),
+        (31, (9, 0)),
+    ],
 )
 def test_exact_matching_of_one_k(name, k, capability):
     ptx = compiled(dict(window_kernels(k))[name], capability)
@@ -293,7 +297,7 @@ def test_exact_matching_of_one_k(name, k, capability):
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
-@pytest.mark.parametrize("k", [15, 31])
+@pytest.mark.parametrize("k", [pytest.param(15, marks=pytest.mark.slow), 31])
 def test_the_bucket_table(k, capability):
     shape = bucket_table.choose_shape(k, 10_000_000)
     for name, source in bucket_kernels(shape):
@@ -306,9 +310,9 @@ def test_the_bucket_table(k, capability):
 @pytest.mark.parametrize(
     ("length", "k", "major"),
     [
-        (1, 0, 9), (12, 4, 9), (32, 31, 9), (33, 8, 8),
-        pytest.param(12, 4, 8, marks=pytest.mark.slow),
-        pytest.param(256, 255, 9, marks=pytest.mark.slow),
+        (12, 4, 9), (32, 31, 9),
+        *(pytest.param(*case, marks=pytest.mark.slow)
+          for case in ((1, 0, 9), (12, 4, 8), (33, 8, 8), (256, 255, 9))),
     ],
 )  # fmt: skip
 def test_bit_sliced_counts_in_registers(length, k, major):
@@ -332,7 +336,11 @@ def test_operations_of_a_pattern():
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
-@pytest.mark.parametrize("shape", systolic.SHAPES, ids=str)
+@pytest.mark.parametrize(
+    "shape",
+    [*systolic.SHAPES[:2], *(pytest.param(s, marks=pytest.mark.slow) for s in systolic.SHAPES[2:])],
+    ids=str,
+)
 def test_the_systolic_kernel_keeps_its_words_in_registers(shape, capability):
     arguments = "u32[,] u32 i64 u64[] i64[,] u32[,] u32[] u64[] u32[]"
     ptx = compiled((systolic.systolic(shape), arguments), capability)

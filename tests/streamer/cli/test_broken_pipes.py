@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
+from tests import forked
 from tests.daemon_kit import random_dna, running
 from tests.data_files import write_fasta
-from tests.waiting import DEADLINE
 
 pytestmark = pytest.mark.whole
 
@@ -33,7 +33,7 @@ def run_unread(tmp_path):
         reader, writer = os.pipe()
         os.close(reader)
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | {stream: writer}
-        done = subprocess.run([*PROGRAM, *words], **streams, timeout=DEADLINE, check=False)
+        done = forked.run([*PROGRAM, *words], **streams)
         os.close(writer)
         return done
 
@@ -83,10 +83,7 @@ def test_messages_that_nobody_reads_stop_nothing(run_unread, path):
 def test_a_full_disk_for_standard_output_is_one_line():
     line = "devices"
     with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [*PROGRAM, line],
-            stdout=full, stderr=subprocess.PIPE, text=True, timeout=DEADLINE, check=False,
-        )  # fmt: skip
+        done = forked.run([*PROGRAM, line], stdout=full, text=True)
     errors = [text for text in done.stderr.splitlines() if "error" in text]
     assert done.returncode == 1
     assert errors == ["streamer: error: standard output: No space left on device"]

@@ -14,6 +14,7 @@ import threading
 import pytest
 
 from streamer import __version__
+from tests import forked
 from tests.data_files import DATA, write_fasta
 from tests.waiting import DEADLINE, unread, until
 from trie.cpu.machine import MINIMUM
@@ -24,10 +25,7 @@ PROGRAM = [sys.executable, "-m", "streamer"]
 
 
 def run(*arguments, **options):
-    return subprocess.run(
-        [*PROGRAM, *map(str, arguments)],
-        capture_output=True, text=True, timeout=DEADLINE, check=False, **options,
-    )  # fmt: skip
+    return forked.run([*PROGRAM, *map(str, arguments)], text=True, **options)
 
 
 def test_help_and_version_import_nothing_heavy():
@@ -80,7 +78,7 @@ def test_a_closed_pipe_ends_it_quietly(tmp_path):
 def test_interrupt_while_waiting_for_input_exits_130(sent, tmp_path):
     """Standard input stays open: a thread that reads it must not hold up or break the end."""
     dictionary = write_fasta(tmp_path / "d.fa", [("t", "ACGTTGCATTAC")])
-    process = subprocess.Popen(
+    process = forked.Forked(
         [*PROGRAM, "match", "-", "-d", dictionary, "-k", "5", "-q"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -10,6 +10,7 @@ import zlib
 import pytest
 
 from tests.data_files import ROOT
+from tests.forked import Forked
 from tests.streamer.cli.test_send_watch import collecting
 from tests.streamer.watching.kit import record
 from tests.streamer.watching.test_watcher import bgzf_block
@@ -52,7 +53,7 @@ def test_each_read_is_sent_while_the_pipe_stays_open(path, form, threads):
     with collecting(path) as (daemon, sent):
         arguments = ["send", "-", "--to", daemon.endpoints["ingest"], "-q"]
         arguments += ["--threads", threads]
-        with subprocess.Popen(
+        with Forked(
             [sys.executable, "-m", "streamer", *arguments],
             stdin=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": str(ROOT)},

@@ -17,6 +17,7 @@ from streamer.client import Cursor, DaemonLostError, Reset, Subscriber
 from streamer.protocol.payloads import encode_notice
 from tests.daemon_kit import process, running, settings, wait_for_line
 from tests.data_files import ROOT
+from tests.forked import Forked
 from tests.streamer.client.test_subscriber import daemon, head, send
 from tests.waiting import DEADLINE, beside, until
 
@@ -83,7 +84,7 @@ def test_a_watch_that_is_killed_loses_nothing(growing, place, watch):
     with daemon(growing) as (_, endpoints):
         for seed in range(2):
             send(endpoints, seed)
-            with subprocess.Popen(
+            with Forked(
                 [*command, "--from-cursor", place], stdout=subprocess.PIPE, text=True, cwd=ROOT
             ) as child:
                 # the pipe has room for all rows

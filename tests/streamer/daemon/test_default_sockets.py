@@ -7,7 +7,6 @@ import os
 import pty
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import pytest
 
 from streamer.client import Control
 from streamer.protocol.endpoints import running_daemons
+from tests import forked
 from tests.daemon_kit import genome_settings, process, wait_for_line
 from tests.data_files import ROOT
 from tests.waiting import DEADLINE
@@ -107,11 +107,11 @@ def test_a_second_daemon_says_who_is_there_on_the_terminal_though_its_log_is_els
     at = next(d for d in running_daemons() if d.process == first.pid).endpoints["ingest"]
     terminal, end = pty.openpty()
     with open(tmp_path / "log", "w") as log:
-        second = subprocess.run(
+        second = forked.run(
             [sys.executable, "-m", "streamer", "run", "--config", two,
              "--set", f"ingest.endpoint={at}", "--set", f"feed.endpoint=ipc://{tmp_path}/f",
              "--set", f"control.endpoint=ipc://{tmp_path}/c"],
-            stdout=end, stderr=log, cwd=ROOT, timeout=DEADLINE, check=False,
+            stdout=end, stderr=log, cwd=ROOT,
         )  # fmt: skip
     os.close(end)
     said = os.read(terminal, 1 << 16).decode().strip()

@@ -21,6 +21,7 @@ from streamer.daemon.jobs.job_requests import check_inputs
 from streamer.daemon.jobs.jobs_worker import JobProcess, JobResults
 from streamer.errors import StreamerError
 from streamer.protocol.header import PROTOCOL, WireError, pack, seal
+from tests import forked
 from tests.daemon_kit import (
     DEADLINE,
     controlled,
@@ -58,6 +59,12 @@ def daemon(path):
 def control(daemon):
     with Control(daemon.endpoints["control"], answer_seconds=DEADLINE) as made:
         yield made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked_children():
+    with forked.children():
+        yield
 
 
 @pytest.fixture(scope="module")

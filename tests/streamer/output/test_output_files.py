@@ -29,6 +29,7 @@ from streamer.output.output_file import END_BLOCK, OutputFile, OutputFiles
 from streamer.sequences.bgzf import whole_blocks
 from tests.daemon_kit import random_dna, reads_of, running
 from tests.data_files import write_fasta
+from tests.forked import Forked
 from tests.waiting import DEADLINE, unread, until
 
 pytestmark = pytest.mark.whole
@@ -336,7 +337,7 @@ def test_signals_leave_the_old_result_and_nothing_else(number, line, folder):
     old = folder / "old.tsv.gz"
     old.write_bytes(OLD)
     words = line("match - --seed 0 -k 5 --report reads")
-    process = subprocess.Popen(
+    process = Forked(
         [*PROGRAM, *words, "-o", str(old)], stdin=subprocess.PIPE, stderr=subprocess.PIPE
     )
     with process:
@@ -366,7 +367,7 @@ def test_what_was_watched_is_kept(number, name, path, line, folder, tmp_path):
     rows.write_bytes(OLD)
     words = ["watch", "--config", path, "--topic", "read", "-o", str(rows)]
     with running(path, ["feed.beat_seconds=0.05"]) as daemon:
-        process = subprocess.Popen([*PROGRAM, *words], stderr=subprocess.PIPE)
+        process = Forked([*PROGRAM, *words], stderr=subprocess.PIPE)
         with process:
             daemon.wait_for_subscriptions("read", "beat")
             (hidden,) = until_some(lambda: list(folder.glob(f".{name}.*.part")))

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
 
 import pytest
 
+from tests import forked
 from tests.data_files import ROOT
 from tests.waiting import DEADLINE
 from trie.cpu import compiling
 
 pytestmark = pytest.mark.whole
-
-BOUND = """
-import ctypes, os, sys
-for capability in (1, 2):  # what lets root write everywhere
-    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-"""
-"""Runs Python as one for whom permissions count, whoever runs the tests."""
 
 EVERY_MODULE = """
 import importlib, pkgutil
@@ -69,15 +60,22 @@ def installed(tmp_path):
         path.chmod(0o755)
 
 
-def run(installed, *arguments, limit=None, **environment):
+LIMITED = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (500, -1)); "
+
+
+def run(installed, *arguments, before="", **environment):
     """Python with the installed packages: (exit code, standard output, standard error)."""
     known = {key: value for key, value in os.environ.items() if key not in GIVEN}
     places = {"HOME": f"{installed}/home", "TMPDIR": f"{installed.parent}/tmp"}
     known |= {"PYTHONPATH": str(installed), **places, **environment}
-    done = subprocess.run(
-        [sys.executable, "-c", BOUND, *map(str, arguments)],
-        env=known, cwd=installed.parent, capture_output=True, text=True, timeout=DEADLINE,
-        check=False, preexec_fn=limit,
+    if arguments[0] not in ("-c", "-m"):
+        path, *words = arguments
+        code = f"{before}import runpy; runpy.run_path({str(path)!r}, None, '__main__')"
+        arguments = ["-c", code, *words]
+    done = forked.run(
+        [sys.executable, *map(str, arguments)],
+        bare=True, env={name: str(value) for name, value in known.items()}, cwd=installed.parent,
+        text=True,
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr
 
@@ -291,17 +289,13 @@ def test_the_same_wheel_installed_again_compiles_nothing(installed, tmp_path):
 
 def test_a_full_disk_stops_nothing_and_is_named(installed, tmp_path):
     """The size of a file is limited in its place: a write fails in the same way."""
-
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (500, resource.RLIM_INFINITY))
-
     kernel, folder = tmp_path / "kernel.py", tmp_path / "cache"
     kernel.write_text(KERNEL)
     # an older kernel of the same name must not be taken for this one
     kernel.write_text(KERNEL.replace("x + x", "x + x + 1"))
     assert run(installed, kernel, NUMBA_CACHE_DIR=folder)[1] == "43 0\n"
     kernel.write_text(KERNEL)
-    code, out, err = run(installed, kernel, NUMBA_CACHE_DIR=folder, limit=limit)
+    code, out, err = run(installed, kernel, NUMBA_CACHE_DIR=folder, before=LIMITED)
     assert (code, out) == (0, "42 0\n")
     assert err.startswith(f"{folder}/")
     assert "cannot store compiled kernels: File too large; set NUMBA_CACHE_DIR" in err

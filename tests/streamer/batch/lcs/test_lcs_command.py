@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from streamer.batch import lcs
+from tests import forked
 from tests.data_files import data_file, read_plainly, write_fasta
 from tests.reference import lcs as oracle
 
@@ -202,12 +203,12 @@ def test_standard_output_is_not_written_twice(two, tmp_path, into):
     command = [sys.executable, "-m", "streamer", "lcs", *two, "--device", "cpu"]
     with open(tmp_path / "out", "w+b") as file:
         where = {"stdout": file if into == "file" else subprocess.PIPE, "stderr": subprocess.PIPE}
-        done = subprocess.run([*command, "--sequence", "/dev/stdout"], **where, check=False)
+        done = forked.run([*command, "--sequence", "/dev/stdout"], **where)
         assert done.returncode == 2
         assert b"--sequence /dev/stdout: rows go to standard output" in done.stderr
         rows = tmp_path / "rows"
         more = ["--sequence", "/dev/stdout", "-o", rows, "--quiet"]
-        done = subprocess.run([*command, *more], **where, check=False)
+        done = forked.run([*command, *more], **where)
         assert done.returncode == 0, done.stderr
         file.seek(0)
         assert (done.stdout or file.read()).startswith(b">lcs one two length=")
