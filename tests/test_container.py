@@ -2,7 +2,7 @@
 folder of this test, and its programs are of this machine.
 
 What needs a container is stood in for: ``useradd`` adds nobody, and ``chown`` takes the number.
-Needs a package index, and compiles for some minutes.
+Needs a package index, and compiles for some minutes: twice, for the image with CUDA, too.
 """
 
 from __future__ import annotations
@@ -29,10 +29,15 @@ BUILD_SECONDS = 3000
 
 
 class Image:
-    """What a Containerfile makes, below ``root``: its folders, its environment and its programs."""
+    """What a Containerfile makes, below ``root``: its folders, its environment and its programs.
 
-    def __init__(self, root: Path) -> None:
+    given: arguments of the build.
+    """
+
+    def __init__(self, root: Path, given: dict[str, str]) -> None:
         self.root = root
+        self.given = given
+        self.arguments = {}
         self.environment = {}
         self.user = None
         self.said = {}
@@ -74,9 +79,13 @@ class Image:
                 into.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, into)
 
+    def _arg(self, _, pair):
+        name, _, value = pair.partition("=")
+        self.arguments[name] = self.given.pop(name, value)
+
     def _run(self, _, script):
         words = ["bash", "-euo", "pipefail", "-c", self.here(script)]
-        run(words, self.programs(), cwd=self.root)
+        run(words, self.programs() | self.arguments, cwd=self.root)
 
     def _env(self, _, words):
         for pair in shlex.split(words):
@@ -113,15 +122,17 @@ def run(words, environment=None, **options):
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def image():
+@pytest.fixture(scope="module", params=[{}, {"GPU": "yes"}], ids=["plain", "GPU"])
+def image(request):
     asked = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "setuptools>=77"]
     folder = tempfile.mkdtemp(prefix="image")  # below tmp_path nobody else can read
     try:
         if subprocess.run([*asked, "-d", folder], capture_output=True, check=False).returncode:
             pytest.skip("no package index")
         Path(folder).chmod(0o755)
-        yield Image(Path(folder) / "root")
+        made = Image(Path(folder) / "root", dict(request.param))
+        assert not made.given
+        yield made
     finally:
         shutil.rmtree(folder)
 
@@ -136,6 +147,9 @@ def test_the_first_command_compiles_nothing(image):
         assert "r1\t122\t60\t46\t14\t42\t" in out
         assert "compiling" not in out
     assert not [*(image.root / "var/cache").rglob("*.nbi")]
+    with_gpu = bool(image.arguments["GPU"])
+    assert any(image.root.rglob("compiled/gpu/*.kernel")) == with_gpu
+    assert any(image.root.rglob("site-packages/cupy")) == with_gpu
 
 
 def test_its_daemon_is_healthy_and_drains(image):
