@@ -412,10 +412,10 @@ def test_the_container_runs_what_there_is(streamer):
         assert f"!{name}" in allowed
 
 
-def test_the_lock_has_what_the_project_needs():
-    """Each pin has hashes; those of dependencies, also of pages, jobs, GPUs, are in range."""
-    files = [PACKAGING / name for name in ("requirements.lock", "requirements-gpu.lock")]
-    text = "".join(file.read_text() for file in files)
+@pytest.mark.parametrize("further", [(), ("gpu", "gpu-test")], ids=["requirements", "with a GPU"])
+def test_the_lock_has_what_the_project_needs(further):
+    """Each pin has hashes; those of dependencies, also of pages and jobs, are in their ranges."""
+    text = (PACKAGING / f"requirements{'-gpu' if further else ''}.lock").read_text()
     entries = re.findall(r"^(\w.*?) \\\n((?: +--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.M)
     assert len(entries) == len(re.findall(r"^[^#\s]", text, re.M))
     pins: dict[str, list[Requirement]] = {}
@@ -423,7 +423,7 @@ def test_the_lock_has_what_the_project_needs():
         pin = Requirement(line)
         assert re.fullmatch(r"==[^*,]+", str(pin.specifier)), line
         pins.setdefault(canonicalize_name(pin.name), []).append(pin)
-    extras = (PROJECT["optional-dependencies"][name] for name in ("arrow", "top", "web", "gpu"))
+    extras = (PROJECT["optional-dependencies"][name] for name in ("arrow", "top", "web", *further))
     for line in chain(PROJECT["dependencies"], *extras):
         wanted = Requirement(line)
         found = pins[canonicalize_name(wanted.name)]
