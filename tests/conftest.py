@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections import Counter
 from contextlib import suppress
@@ -39,6 +40,9 @@ collect_ignore = (
 )
 
 
+ALL_WHOLE = re.compile(r"^pytestmark = .*\bmark\.whole\b", re.MULTILINE)
+
+
 def pytest_configure():
     """Processes with another home have the kernels of this one: they would compile for minutes."""
     folder = kernel_folder().path
@@ -56,8 +60,16 @@ def update_golden(request):
     return request.config.getoption("--update-golden")
 
 
+def pytest_ignore_collect(collection_path, config):
+    """In the fast lane, modules with no test of it are not even imported."""
+    if collection_path.suffix == ".py" and "not whole" in config.option.markexpr:
+        return ALL_WHOLE.search(collection_path.read_text()) is not None or None
+    return None
+
+
 def pytest_collection_modifyitems(config, items):
-    """Skip tests of real data that is not available."""
+    """Long modules first, so that no core is idle at the end; no tests of data that is not here."""
+    items.sort(key=lambda item: item.get_closest_marker("whole") is None)
     lacking = [
         item
         for item in items

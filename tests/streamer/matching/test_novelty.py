@@ -45,7 +45,7 @@ def rows_of(curve):
     return np.column_stack(list(curve.columns().values())).tolist()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 2, 4, 6])
 @pytest.mark.parametrize("options", [{"mode": "grow"}, {"mode": "frozen", "seed": 700}])
 def test_the_curve_is_that_of_the_definition_for_any_batches(monkeypatch, seed, options):
     rng = random.Random(seed)
