@@ -144,7 +144,7 @@ def quick(names, *chosen):
     return [pytest.param(name, marks=() if name in chosen else SLOW) for name in names]
 
 
-@pytest.mark.parametrize("name", quick(SUITES, "daemon", "exact", "file"))
+@pytest.mark.parametrize("name", quick(SUITES, "daemon", "exact"))
 def test_rows(name, monkeypatch):
     if name == "pages":
         pytest.importorskip("uvicorn", reason="the live page needs starlette and uvicorn")

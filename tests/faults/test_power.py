@@ -8,11 +8,11 @@ from tests.faults.power import SYNCS, Cutter, cut, main
 
 
 @pytest.mark.whole
-def test_cuts_lose_nothing():
-    """Two seeds, cuts at every kind of operation."""
-    for seed in (1, 2):
-        faults, shown = cut(1200, seed)
-        assert not faults, shown
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_cuts_lose_nothing(seed):
+    """Cuts at every kind of operation."""
+    faults, shown = cut(1200, seed)
+    assert not faults, shown
 
 
 @pytest.mark.whole
