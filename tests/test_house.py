@@ -37,7 +37,7 @@ FACES = {dotted(path) for path in PATHS if path.stem == "__init__"}
 
 # Lower a budget when there is room; raise it only with the reason in the commit.
 LINES = 83_787
-TEST_LINES = 62_482
+TEST_LINES = 62_483
 COUNT = 430
 IMPORT_SHARE = 0.0567
 LOADED = {  # modules of the project that an import loads

@@ -374,7 +374,7 @@ def test_strips_are_as_high_as_lets_them_end_together(monkeypatch):
     assert chosen(5_000_000, 2_500_000, symbols=200) == 1
 
 
-@pytest.mark.parametrize("name", ["scan1", "scan0_paired"])
+@pytest.mark.parametrize("name", ["scan1", pytest.param("scan0_paired", marks=pytest.mark.slow)])
 def test_the_levenshtein_scan(name):
     made = search.scan(int(name[4]), name.endswith("paired"))
     ptx = compiled((made, search.ARGUMENTS))

@@ -16,7 +16,7 @@ from streamer.daemon.core.log import LogCore, Replay, Task
 from streamer.daemon.publish import dictionary_record
 from streamer.daemon.restore import fingerprint, identity, put_snapshot, restore
 from streamer.dictionary.targets import Dictionary
-from streamer.journal.data_files import HEADER_BYTES
+from streamer.journal.data_files import HEADER_BYTES, Sizes
 from streamer.journal.record import JournalFull
 from streamer.journal.record_index import Index
 from streamer.journal.store import Journal
@@ -24,6 +24,7 @@ from tests.daemon_kit import DEADLINE, GENOME, process, settings, wait_for_line
 from tests.streamer.daemon.test_daemon_journal import JOURNAL, daemon, end, send
 from tests.streamer.daemon.test_restore import CASES, K, dictionary, published, reads
 
+SMALL = Sizes(file_bytes=1 << 20)  # what is damaged is searched through
 GROWING = {name: case for name, case in CASES.items() if name != "ltb"}
 
 
@@ -35,7 +36,7 @@ def made(request, tmp_path):
 
     def opened(**options):
         meaning = identity(matcher.spec)
-        return closing(Journal(tmp_path / "journal", meaning, "os", **options))
+        return closing(Journal(tmp_path / "journal", meaning, "os", sizes=SMALL, **options))
 
     with opened() as journal:
         journal.append([dictionary(stored)])
@@ -142,7 +143,7 @@ def test_k_mers_of_sources_are_counted(tmp_path, snapshot):
     ]
 
     def opened(**options):
-        return closing(Journal(tmp_path / "journal", b"mode=grow", "os", **options))
+        return closing(Journal(tmp_path / "journal", b"mode=grow", "os", sizes=SMALL, **options))
 
     with opened() as journal:
         journal.append([control_record.record(5) for control_record in control_records])
