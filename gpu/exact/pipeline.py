@@ -33,21 +33,11 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
+from gpu.card import streams
 from gpu.card.cuda_errors import CardMemoryError, translated_driver_errors
 from gpu.card.intrinsics import cuda
 from gpu.card.memory import Budget, check_room, fetch, send
 from gpu.card.packing import PackedChunk, PackedParts, pack_chunk, packed_sizes
-from gpu.card.streams import (
-    CardShare,
-    Flight,
-    Flights,
-    LookAhead,
-    StreamCard,
-    StreamEngine,
-    StreamOptions,
-    StreamSlot,
-    Taken,
-)
 from gpu.exact import kmer_set
 from gpu.exact.bucket_table import default_method
 from gpu.exact.chunk_match import ChunkBuffers, launch
@@ -110,7 +100,7 @@ class Growth:
             self.pinned_ordered = cuda.pinned_array(size, np.uint64)
 
 
-class Slot(StreamSlot):
+class Slot(streams.StreamSlot):
     """A stream and buffers for chunks of at most ``max_symbols`` symbols."""
 
     def __init__(self, k: int, max_symbols: int, number: int, budget: Budget) -> None:
@@ -264,14 +254,14 @@ def _lay(parts, ends, to_bases, to_starts, first, stop):
     to_starts[at:stop] = np.uint32(0)
 
 
-class ExactCard(StreamCard[Slot]):
+class ExactCard(streams.StreamCard[Slot]):
     """A device with the snapshot in use and the set of k-mers.
 
     threads: host threads to pack chunks. claimed: the event after the last queued ``claim``.
     """
 
     def __init__(
-        self, k: int, strands: Strands, max_symbols: int, threads: int, share: CardShare
+        self, k: int, strands: Strands, max_symbols: int, threads: int, share: streams.CardShare
     ) -> None:
         super().__init__(share, partial(Slot, k, max_symbols))
         self.k = k
@@ -426,7 +416,7 @@ class ChunkFound:
     runs: NDArray[np.int64] | None = None
 
 
-class ExactFlight(Flight[ChunkFound]):
+class ExactFlight(streams.Flight[ChunkFound]):
     """A chunk on a slot of a device; ``buffer`` holds it if it was packed ahead."""
 
     card: ExactCard
@@ -622,7 +612,7 @@ def check_dictionary(
             check_room(f"a Tree Bitmap of {kmers:,} k-mers", size // 2, cards, limit)
 
 
-class Pipeline(StreamEngine[ExactCard, ChunkFound]):
+class Pipeline(streams.StreamEngine[ExactCard, ChunkFound]):
     """Matches chunks in the given order, on one device, or on several if the dictionary is fixed.
 
     k, strands: of the dictionary. chunk: symbols of the largest chunk (at most MAX_CHUNK). threads:
@@ -636,7 +626,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
         *,
         chunk: int = 1 << 20,
         threads: int = 1,
-        **options: Unpack[StreamOptions],
+        **options: Unpack[streams.StreamOptions],
     ) -> None:
         self.k = k
         self.strands: Strands = strands
@@ -657,7 +647,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
         super().__init__(
             lambda share: ExactCard(k, strands, size, self.threads, share),
             ExactFlight,
-            LookAhead(
+            streams.LookAhead(
                 threads_ahead,
                 lambda: pinned_arrays(size),
                 packing,
@@ -703,11 +693,11 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
 
     def map(
         self,
-        take: Callable[[ChunkFound], Taken],
+        take: Callable[[ChunkFound], streams.Taken],
         pieces: Iterable[ChunkPiece],
         *,
         ahead: bool = False,
-    ) -> Iterator[Taken]:
+    ) -> Iterator[streams.Taken]:
         """``take(result)`` for the result of each chunk, in order; pieces are taken one by one.
 
         It copies what it needs; each of several devices calls it on its own thread. ahead: threads
@@ -722,7 +712,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
         return self._taken(prepared, take)
 
     def _answers(
-        self, flights: Flights[ChunkFound], prepared: Iterable[Prepared]
+        self, flights: streams.Flights[ChunkFound], prepared: Iterable[Prepared]
     ) -> Iterator[ChunkFound]:
         for found in self._with_room(flights, prepared):
             if found.codes is not None:
@@ -730,7 +720,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
             yield found
 
     def _with_room(
-        self, flights: Flights[ChunkFound], prepared: Iterable[Prepared]
+        self, flights: streams.Flights[ChunkFound], prepared: Iterable[Prepared]
     ) -> Iterator[ChunkFound]:
         """The results, while the set is made large enough for each chunk before it is sent."""
         for piece, buffer in prepared:
@@ -741,7 +731,7 @@ class Pipeline(StreamEngine[ExactCard, ChunkFound]):
             yield from flights.queue(piece, buffer)
         yield from flights.drain()
 
-    def _fits(self, piece: ChunkPiece, flights: Flights[ChunkFound]) -> bool:
+    def _fits(self, piece: ChunkPiece, flights: streams.Flights[ChunkFound]) -> bool:
         """Whether the set has room for the windows in flight and those of this chunk."""
         if not piece.grow:
             return True

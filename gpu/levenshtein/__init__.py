@@ -33,6 +33,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.card import streams
 from gpu.card.cuda_errors import driver_errors, translated_driver_errors
 from gpu.card.intrinsics import (
     SIMULATED,
@@ -44,18 +45,6 @@ from gpu.card.intrinsics import (
 )
 from gpu.card.kernel_cache import made, plain, with_threads
 from gpu.card.memory import Budget, check_room, fetch, send
-from gpu.card.streams import (
-    BatchChunk,
-    CardShare,
-    Flight,
-    LookAhead,
-    StreamCard,
-    StreamEngine,
-    StreamOptions,
-    StreamSlot,
-    Taken,
-    overlapping,
-)
 from gpu.exact.device_tree import clear
 from gpu.exact.window_bits import every_other
 from gpu.levenshtein import search
@@ -356,11 +345,11 @@ Planes = NDArray[np.uint32]
 SetHits = tuple[int, NDArray[np.int64], NDArray[np.uint32]]
 
 
-def _packing(chunk: BatchChunk, planes: Planes) -> list[Callable[[], None]]:
+def _packing(chunk: streams.BatchChunk, planes: Planes) -> list[Callable[[], None]]:
     return packing(chunk.bases, chunk.offsets, chunk.origin, chunk.stop, planes)
 
 
-class _NearSlot(StreamSlot):
+class _NearSlot(streams.StreamSlot):
     """A stream and the buffers of a chunk on it."""
 
     def __init__(self, size: int, number: int, budget: Budget) -> None:
@@ -380,10 +369,10 @@ class _NearSlot(StreamSlot):
         return self._words
 
 
-class _NearCard(StreamCard[_NearSlot]):
+class _NearCard(streams.StreamCard[_NearSlot]):
     """A device with the tables of the sets in use."""
 
-    def __init__(self, size: int, share: CardShare) -> None:
+    def __init__(self, size: int, share: streams.CardShare) -> None:
         super().__init__(share, partial(_NearSlot, size))
         self._tables: dict[int, tuple[Patterns, DeviceIndex]] = {}
         self.indexes: list[DeviceIndex] = []
@@ -412,12 +401,12 @@ class _NearCard(StreamCard[_NearSlot]):
         self.indexes = []
 
 
-class _NearFlight(Flight[list[SetHits]]):
+class _NearFlight(streams.Flight[list[SetHits]]):
     """A chunk on a slot, and the pinned planes it was sent from."""
 
     card: _NearCard
     slot: _NearSlot
-    chunk: BatchChunk
+    chunk: streams.BatchChunk
     buffer: Planes
 
     def send(self) -> None:
@@ -472,7 +461,7 @@ class _NearFlight(Flight[list[SetHits]]):
         return ends[least], hits[least].astype(np.uint32)
 
 
-class NearEngine(StreamEngine[_NearCard, list[SetHits]]):
+class NearEngine(streams.StreamEngine[_NearCard, list[SetHits]]):
     """Matches batches within ``distance`` edits of k-mers.
 
     chunk: most symbols in a chunk, without its overlap. threads: host threads. options: see
@@ -486,7 +475,7 @@ class NearEngine(StreamEngine[_NearCard, list[SetHits]]):
         *,
         chunk: int = 1_000_000,
         threads: int = 1,
-        **options: Unpack[StreamOptions],
+        **options: Unpack[streams.StreamOptions],
     ) -> None:
         self._distance = distance
         self._overlap = k + distance - 1
@@ -498,18 +487,18 @@ class NearEngine(StreamEngine[_NearCard, list[SetHits]]):
         def planes() -> Planes:
             return cuda.pinned_array(PLANES * plane_words(size), np.uint32)
 
-        ahead = LookAhead(threads, planes, _packing, most=2 * threads)
+        ahead = streams.LookAhead(threads, planes, _packing, most=2 * threads)
         super().__init__(partial(_NearCard, size), _NearFlight, ahead, **options)
 
     def match(
         self,
-        take: Callable[[list[SetHits]], Taken],
+        take: Callable[[list[SetHits]], streams.Taken],
         sets: Sequence[Patterns],
         bases: NDArray[np.uint8],
         offsets: NDArray[np.int64],
         first: int,
         stop: int,
-    ) -> Iterator[Taken]:
+    ) -> Iterator[streams.Taken]:
         """``take(found)`` for each chunk of the ends first + 1 .. stop, on its device's thread.
 
         found: (set, ends int64 ascending, words uint32) for each of ``sets``, whose tables
@@ -523,7 +512,7 @@ class NearEngine(StreamEngine[_NearCard, list[SetHits]]):
             if any(grown) and any(changes_soon(patterns) for patterns in sets):
                 self._compile_ahead()
         bases, offsets = check_batch(bases, offsets)
-        chunks = overlapping(bases, offsets, range(first, stop, self._chunk), self._overlap)
+        chunks = streams.overlapping(bases, offsets, range(first, stop, self._chunk), self._overlap)
         yield from self._taken(self._ahead.prepared(chunks), take)
 
     def _compile_ahead(self) -> None:

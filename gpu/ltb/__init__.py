@@ -15,22 +15,12 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.card import streams
 from gpu.card.cuda_errors import CudaEngineError, translated_driver_errors
 from gpu.card.intrinsics import cuda
 from gpu.card.kernel_cache import made, plain, with_threads
 from gpu.card.memory import Budget, Workspace, fetch, send
 from gpu.card.packing import MAX_SYMBOLS, ChunkTooLargeError
-from gpu.card.streams import (
-    BatchChunk,
-    CardShare,
-    Flight,
-    LookAhead,
-    StreamCard,
-    StreamEngine,
-    StreamOptions,
-    StreamSlot,
-    overlapping,
-)
 from gpu.exact.device_tree import DeviceNodes, clear
 from gpu.exact.expand import copy_into
 from gpu.ltb import sliced, sweeping
@@ -208,11 +198,11 @@ Bitmaps = NDArray[np.uint32]
 Symbols = NDArray[np.uint8]
 
 
-def _packing(chunk: BatchChunk, symbols: Symbols) -> list[Callable[[], None]]:
+def _packing(chunk: streams.BatchChunk, symbols: Symbols) -> list[Callable[[], None]]:
     return packing(chunk.bases, chunk.offsets, chunk.origin, chunk.stop, symbols)
 
 
-class _LtbSlot(StreamSlot):
+class _LtbSlot(streams.StreamSlot):
     """A stream, its chunk buffer and its result buffers."""
 
     def __init__(self, size: int, number: int, budget: Budget) -> None:
@@ -223,10 +213,10 @@ class _LtbSlot(StreamSlot):
         self.mismatches = cuda.pinned_array(size, np.uint32)
 
 
-class _LtbCard(StreamCard[_LtbSlot]):
+class _LtbCard(streams.StreamCard[_LtbSlot]):
     """A device with the snapshot in use."""
 
-    def __init__(self, size: int, distance: int, method: str, share: CardShare) -> None:
+    def __init__(self, size: int, distance: int, method: str, share: streams.CardShare) -> None:
         super().__init__(share, partial(_LtbSlot, size))
         self.distance = distance
         self.method = method
@@ -260,12 +250,12 @@ def _tree_bytes(tree: TreeBitmap) -> int:
     return 32 * tree.node_count + (1 << 16)
 
 
-class _LtbFlight(Flight["_LtbFlight"]):
+class _LtbFlight(streams.Flight["_LtbFlight"]):
     """A chunk on a slot, and the pinned symbols it was sent from."""
 
     card: _LtbCard
     slot: _LtbSlot
-    chunk: BatchChunk
+    chunk: streams.BatchChunk
     buffer: Symbols
 
     def send(self) -> None:
@@ -290,7 +280,7 @@ class _LtbFlight(Flight["_LtbFlight"]):
         return self
 
 
-class LtbEngine(StreamEngine[_LtbCard, _LtbFlight]):
+class LtbEngine(streams.StreamEngine[_LtbCard, _LtbFlight]):
     """Matches batches with the Levenshtein Tree Bitmap.
 
     distance: D. method: a kernel. chunk: most symbols in a chunk, without its overlap. threads:
@@ -305,7 +295,7 @@ class LtbEngine(StreamEngine[_LtbCard, _LtbFlight]):
         method: str = "ltb-sliced",
         chunk: int = 1_000_000,
         threads: int = 1,
-        **options: Unpack[StreamOptions],
+        **options: Unpack[streams.StreamOptions],
     ) -> None:
         check_distance(distance, k)
         self._overlap = overlap_of(k, distance)
@@ -317,7 +307,7 @@ class LtbEngine(StreamEngine[_LtbCard, _LtbFlight]):
         def symbols() -> Symbols:
             return cuda.pinned_array(size, np.uint8)
 
-        ahead = LookAhead(threads, symbols, _packing, most=2 * threads)
+        ahead = streams.LookAhead(threads, symbols, _packing, most=2 * threads)
         super().__init__(partial(_LtbCard, size, distance, method), _LtbFlight, ahead, **options)
 
     def match(
@@ -334,7 +324,7 @@ class LtbEngine(StreamEngine[_LtbCard, _LtbFlight]):
         total = bases.size
         matches = np.empty(total, dtype=np.uint32)
         mismatches = np.empty(total, dtype=np.uint32)
-        chunks = overlapping(bases, offsets, range(0, total, self._chunk), self._overlap)
+        chunks = streams.overlapping(bases, offsets, range(0, total, self._chunk), self._overlap)
 
         def take(flight: _LtbFlight) -> None:
             slot, chunk = flight.slot, flight.chunk

@@ -24,20 +24,8 @@ from numpy.typing import NDArray
 
 from streamer.output.text_table import NULL, Column, Labels, Table
 from streamer.output.text_table import texts as own_texts
-from trie.cpu import array_pool
+from trie.cpu import array_pool, llvm
 from trie.cpu.jit import njit
-from trie.cpu.llvm import (
-    I32,
-    I64,
-    INDEX,
-    WORDS8,
-    constant,
-    element,
-    instruction,
-    load,
-    shuffle,
-    spread,
-)
 from trie.cpu.threads import run_all
 from trie.strands import SIGNS
 
@@ -98,7 +86,9 @@ def _mask(column, words):
     return np.uint64(0) - np.uint64(column.size == words.shape[0])
 
 
-@instruction(types.void, None, INDEX, types.uint64, types.uint64, types.uint64, None, None)
+@llvm.instruction(
+    types.void, None, llvm.INDEX, types.uint64, types.uint64, types.uint64, None, None
+)
 def _eight_rows(
     builder: Any, words: Any, row: Any, first: Any, high: Any, last: Any, end: Any, distance: Any
 ) -> None:
@@ -106,27 +96,29 @@ def _eight_rows(
 
     first, last: their first and last word. high: the low half of the second.
     """
-    half = constant(WORDS8, 32)
-    ends = load(builder, end, row)
-    found = builder.zext(load(builder, distance, row, ir.VectorType(I32, EIGHT)), WORDS8)
-    second = builder.or_(builder.shl(ends, half), spread(builder, high, WORDS8))
+    half = llvm.constant(llvm.WORDS8, 32)
+    ends = llvm.load(builder, end, row)
+    found = builder.zext(
+        llvm.load(builder, distance, row, ir.VectorType(llvm.I32, EIGHT)), llvm.WORDS8
+    )
+    second = builder.or_(builder.shl(ends, half), llvm.spread(builder, high, llvm.WORDS8))
     third = builder.or_(builder.lshr(ends, half), builder.shl(found, half))
     # lanes of (first, last)
-    frame = shuffle(
+    frame = llvm.shuffle(
         builder,
-        spread(builder, first, WORDS8),
-        spread(builder, last, WORDS8),
+        llvm.spread(builder, first, llvm.WORDS8),
+        llvm.spread(builder, last, llvm.WORDS8),
         [0, 0, EIGHT, EIGHT] * 2,
     )
-    whole = builder.module.add_metadata([I32(1)])
+    whole = builder.module.add_metadata([llvm.I32(1)])
     for pair in range(EIGHT // 2):
         one, two = 2 * pair, 2 * pair + 1
         # lanes of (second, third), then in a second step those of the frame
         places = [one, one, EIGHT + one, one, two, two, EIGHT + two, two]
-        inner = shuffle(builder, second, third, places)
-        rows = shuffle(builder, frame, inner, [0, 9, 10, 3, 4, 13, 14, 7])
-        to = builder.add(builder.mul(row, I64(4)), I64(EIGHT * pair))
-        stored = builder.store(rows, element(builder, words, to, WORDS8), align=_LINE)
+        inner = llvm.shuffle(builder, second, third, places)
+        rows = llvm.shuffle(builder, frame, inner, [0, 9, 10, 3, 4, 13, 14, 7])
+        to = builder.add(builder.mul(row, llvm.I64(4)), llvm.I64(EIGHT * pair))
+        stored = builder.store(rows, llvm.element(builder, words, to, llvm.WORDS8), align=_LINE)
         stored.set_metadata("nontemporal", whole)
 
 

@@ -41,13 +41,7 @@ from trie.codes import check_k
 from trie.cpu.jit import njit
 from trie.cpu.team import Team, results_of
 from trie.cpu.threads import usable_cores
-from trie.index.index_file import (
-    IndexFileError,
-    is_index,
-    is_old_dictionary,
-    open_index,
-    write_index,
-)
+from trie.index import index_file
 from trie.index.kmer_index import ALWAYS_BITSET_K, KmerIndex
 from trie.index.mers import suits
 from trie.index.places import LEAST_PLACES, TooManyPlacesError
@@ -291,14 +285,14 @@ class Index:
             nonlocal own, read, bases
             for path in paths:
                 before = len(names)
-                if is_old_dictionary(path):
+                if index_file.is_old_dictionary(path):
                     raise StreamerError(
                         f"{path}: a dictionary of an earlier version: make it anew with "
                         f"streamer index FASTX -k {k} -o FILE or, if it grew, with "
                         f"streamer match READS -k {k} --seed 0 --save FILE"
                     )
                 try:
-                    if is_index(path):
+                    if index_file.is_index(path):
                         other = cls.open(path)
                         own += other.own_targets(len(own))
                         names.extend(other.records)
@@ -480,7 +474,7 @@ class Index:
             on_work(done)
 
         try:
-            write_index(path, facts, self._in_turn(facts, on_turn))
+            index_file.write_index(path, facts, self._in_turn(facts, on_turn))
         finally:
             ended = True
 
@@ -488,11 +482,11 @@ class Index:
     def open(cls, path: str) -> Index:
         """Map an index file; StreamerError if it is none, or damaged. Nothing else is read."""
         try:
-            facts, arrays = open_index(path)
+            facts, arrays = index_file.open_index(path)
             return cls._checked(path, facts, arrays)
         except OSError as error:
             raise StreamerError(f"{path}: {error.strerror or error}") from error
-        except IndexFileError as error:
+        except index_file.IndexFileError as error:
             raise StreamerError(str(error)) from error
         except (KeyError, TypeError) as error:
             raise StreamerError(f"{path}: is damaged: its description lacks {error}") from error
@@ -527,7 +521,7 @@ class Index:
                 bases = int(facts["bases"]) - (last - first - records + 1)  # of the last record
                 sound &= first >= 0 and 0 <= bases <= size - last
         if not sound:
-            raise IndexFileError(path, "is damaged: its arrays do not fit each other")
+            raise index_file.IndexFileError(path, "is damaged: its arrays do not fit each other")
         names = Names(arrays["target_names"], targets)
         sets = TargetSets(names, arrays["set_starts"], arrays["set_members"])
         shares = Shares(
@@ -765,7 +759,7 @@ def selected(
 
 def _opened(path: str, like: Index, team: Team | None) -> Index:
     """The index of a file's k-mers that may be compared with those of another index."""
-    if not is_index(path):
+    if not index_file.is_index(path):
         return Index.from_files([path], like.k, like.strands, team=team, checksums=False)
     index = Index.open(path)
     if (index.k, index.strands) != (like.k, like.strands):

@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamer.journal import record_index
 from streamer.journal.disk import Disk, leads_to, storing, unread
 from streamer.journal.record import (
     Frames,
@@ -40,18 +41,6 @@ from streamer.journal.record import (
     Key,
     Record,
     Snapshot,
-)
-from streamer.journal.record_index import (
-    NAME,
-    RecordRow,
-    Row,
-    SnapshotRow,
-    State,
-    is_lost,
-    pack_lengths,
-    pack_rows,
-    unpack_lengths,
-    unpack_rows,
 )
 from streamer.protocol.header import crc32c
 from trie.cpu.threads import GIL_BYTES
@@ -159,12 +148,14 @@ class DataReader:
         self._directory = directory
         self._number = self._fd = 0  # of the file that is open
 
-    def record(self, row: RecordRow, *, frames: bool = True) -> Record:
+    def record(self, row: record_index.RecordRow, *, frames: bool = True) -> Record:
         """Return the record of a row, with its frames unless it was given up."""
         if row.file < 0:
             problem = "is missing from the index, or damaged there"
-            raise JournalDamage(problem, file=str(self._directory / NAME), record=row.at)
-        lost, kind = is_lost(row), row.kind.decode()
+            raise JournalDamage(
+                problem, file=str(self._directory / record_index.NAME), record=row.at
+            )
+        lost, kind = record_index.is_lost(row), row.kind.decode()
         if lost:
             kind = kind.partition(" ")[2]
         key = None if row.producer is None else Key(row.producer.decode(), *row[10:14])
@@ -181,14 +172,14 @@ class DataReader:
         """Return the group at a place; None if there is no whole header."""
         return unpack_header(file, offset, self.peek(file, offset, HEADER_BYTES))
 
-    def rows(self, group: DataGroup) -> list[Row] | None:
+    def rows(self, group: DataGroup) -> list[record_index.Row] | None:
         """Return the rows of a group, with their places; None if they have changed."""
         offset = group.frames + group.size
         data = self.read(group.file, offset, group.end - offset)
         if len(data) != group.end - offset or crc32c([data]) != group.rows_sum:
             return None
         sums = iter(struct.unpack(f"<{group.records}I", data[group.rows :]))
-        return [placed(row, group, sums) for row in unpack_rows(data[: group.rows])]
+        return [placed(row, group, sums) for row in record_index.unpack_rows(data[: group.rows])]
 
     def search(self, file: int, offset: int, page: int) -> int | None:
         """Return the first place at or after ``offset`` where a header may begin."""
@@ -249,13 +240,13 @@ class DataReader:
             self._number = 0
 
 
-def placed(row: Row, group: DataGroup, sums: Iterator[int]) -> Row:
+def placed(row: record_index.Row, group: DataGroup, sums: Iterator[int]) -> record_index.Row:
     """Return a row of a group with its place in the data files."""
-    if isinstance(row, State):
+    if isinstance(row, record_index.State):
         return row._replace(
             serial=group.serial, sum=group.sum, file=group.file, begin=group.begin, end=group.end
         )
-    if isinstance(row, RecordRow) and not is_lost(row):
+    if isinstance(row, record_index.RecordRow) and not record_index.is_lost(row):
         return row._replace(file=group.file, offset=group.frames + row.offset, sum=next(sums))
     return row
 
@@ -263,7 +254,7 @@ def placed(row: Row, group: DataGroup, sums: Iterator[int]) -> Row:
 def split(data: bytes, lengths: bytes) -> tuple[memoryview, ...]:
     """Split frames that were stored one after another."""
     frames, begin = [], 0
-    for length in unpack_lengths(lengths):
+    for length in record_index.unpack_lengths(lengths):
         frames.append(memoryview(data)[begin : begin + length])
         begin += length
     return tuple(frames)
@@ -279,8 +270,8 @@ class DataLog:
     """
 
     def __init__(self, directory: Path, sizes: Sizes) -> None:
-        self.state: State | None = None
-        self.snapshot: SnapshotRow | None = None
+        self.state: record_index.State | None = None
+        self.snapshot: record_index.SnapshotRow | None = None
         self.notes: list[JournalDamage] = []
         self.incomplete: list[JournalDamage] = []
         self.cut = False
@@ -300,7 +291,7 @@ class DataLog:
         """All that was wrong."""
         return [*self.notes, *self.incomplete]
 
-    def has(self, state: State) -> bool:
+    def has(self, state: record_index.State) -> bool:
         """Whether the last group of a state is where the state says."""
         group = self._files.group(state.file, state.begin)
         there = group and (group.seal, group.serial, group.sum)
@@ -316,7 +307,9 @@ class DataLog:
                 yield self._files.group(number, at)
                 at = self._files.search(number, at + page, page)
 
-    def changes(self, state: State | None = None) -> Iterator[tuple[DataGroup, list[Row]]]:
+    def changes(
+        self, state: record_index.State | None = None
+    ) -> Iterator[tuple[DataGroup, list[record_index.Row]]]:
         """Yield the groups after a state, or all, with their rows; in order, the last one whole."""
         self.state, self.snapshot, self.cut = state, None, False
         self.notes, self.incomplete = [], []
@@ -324,7 +317,7 @@ class DataLog:
         change = next(changes, None)
         while change is not None:
             (group, rows), following = change, next(changes, None)
-            records = [row for row in rows if isinstance(row, RecordRow)]
+            records = [row for row in rows if isinstance(row, record_index.RecordRow)]
             try:
                 for row in [] if following else records:
                     self._files.record(row)
@@ -336,14 +329,16 @@ class DataLog:
             if not group.begin:
                 self.snapshot = None
             for change_row in rows:
-                if isinstance(change_row, State):
+                if isinstance(change_row, record_index.State):
                     self.state = change_row
-                elif isinstance(change_row, SnapshotRow):
+                elif isinstance(change_row, record_index.SnapshotRow):
                     self.snapshot = change_row
             yield change
             change = following
 
-    def _changes(self, state: State | None) -> Iterator[tuple[DataGroup, list[Row]]]:
+    def _changes(
+        self, state: record_index.State | None
+    ) -> Iterator[tuple[DataGroup, list[record_index.Row]]]:
         serial, before = (0, 0) if state is None else (state.serial, state.sum)
         page, begin = self._sizes.page_bytes, state and self._sizes.page_after(state.end)
         for number in self.numbers:
@@ -441,10 +436,10 @@ class DataWriter:
 
     def write(
         self,
-        state: State,
-        rows: Sequence[Row],
+        state: record_index.State,
+        rows: Sequence[record_index.Row],
         records: Sequence[Frames],
-        everything: Callable[[], list[Row]],
+        everything: Callable[[], list[record_index.Row]],
     ) -> tuple[DataGroup, list[int]]:
         """Store a group behind that of ``state``; return it and the CRC-32C of each record.
 
@@ -453,13 +448,13 @@ class DataWriter:
         there, too, unless ``end`` is set behind it.
         """
         size = sum(len(frame) for record in records for frame in record)
-        packed = pack_rows(rows)
+        packed = record_index.pack_rows(rows)
         begin = self._sizes.page_after(self.end)
         # room is left for groups without records, so that a full disk does not stop retention
         spare = self._sizes.spare_bytes if records else 0
         fits = self._stop(begin, size, packed, records) + spare <= self._room
         if self._fd is None or not begin or not fits:
-            packed = pack_rows([*everything(), *rows])
+            packed = record_index.pack_rows([*everything(), *rows])
             least = self._stop(0, size, packed, records) + self._sizes.spare_bytes
             if self._fd is None or begin or least > self._room:
                 self._next_file(least)
@@ -571,7 +566,7 @@ class DataWriter:
 
 def write_snapshot(
     disk: Disk, directory: Path, number: int, snapshot: Snapshot, *, synced: bool
-) -> SnapshotRow:
+) -> record_index.SnapshotRow:
     """Store the file of a snapshot and return the row that names it; JournalFull leaves no file."""
     path = snapshot_file(directory, number)
     with storing(path):
@@ -591,11 +586,11 @@ def write_snapshot(
         raise
     finally:
         os.close(fd)
-    lengths, content = pack_lengths(snapshot.frames), crc32c(snapshot.frames)
-    return SnapshotRow(1, snapshot.at, number, lengths, content, snapshot.meta)
+    lengths, content = record_index.pack_lengths(snapshot.frames), crc32c(snapshot.frames)
+    return record_index.SnapshotRow(1, snapshot.at, number, lengths, content, snapshot.meta)
 
 
-def read_snapshot(directory: Path, row: SnapshotRow) -> Snapshot:
+def read_snapshot(directory: Path, row: record_index.SnapshotRow) -> Snapshot:
     """Read the snapshot that a row names; raise JournalDamage if it has changed."""
     path = snapshot_file(directory, row.file)
     if not row.file:
@@ -616,7 +611,7 @@ class SnapshotFile:
     Raises JournalDamage if anything cannot be read or has changed.
     """
 
-    def __init__(self, directory: Path, row: SnapshotRow) -> None:
+    def __init__(self, directory: Path, row: record_index.SnapshotRow) -> None:
         self.row, self._path = row, snapshot_file(directory, row.file)
         try:
             self._fd = os.open(self._path, os.O_RDONLY)
@@ -627,7 +622,7 @@ class SnapshotFile:
         weakref.finalize(self, os.close, self._fd)
         self._places: list[tuple[int, int, int]] = []
         begin = 0
-        for frame, length in enumerate(unpack_lengths(row.lengths)):
+        for frame, length in enumerate(record_index.unpack_lengths(row.lengths)):
             end = begin + length
             for offset in range(begin, end, PIECE_BYTES):
                 self._places.append((frame, offset, min(PIECE_BYTES, end - offset)))
@@ -640,7 +635,7 @@ class SnapshotFile:
 
     def size(self, frame: int) -> int:
         """Return the size of a frame in bytes."""
-        return unpack_lengths(self.row.lengths)[frame]
+        return record_index.unpack_lengths(self.row.lengths)[frame]
 
     def check(self, most: int) -> bool:
         """Verify about ``most`` more bytes against the checksum; return whether all are done."""

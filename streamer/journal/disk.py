@@ -7,14 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from streamer.journal.record import (
-    Frame,
-    JournalDamage,
-    JournalError,
-    JournalFailed,
-    JournalFull,
-    JournalUnread,
-)
+from streamer.journal import record
 from trie.new_file import make_private
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -65,7 +58,7 @@ class Disk:
         with suppress(OSError):
             fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | _DIRECT)
 
-    def write(self, fd: int, offset: int, data: Frame) -> None:
+    def write(self, fd: int, offset: int, data: record.Frame) -> None:
         """Write all bytes at a place."""
         view = memoryview(data)
         while view:
@@ -134,26 +127,28 @@ def storing(path: Path, *, sync: bool = False) -> Iterator[None]:
         # raised where a file is opened, so before anything was written or synced
         if error.errno in _NO_DESCRIPTORS:
             why = f"{error.strerror}: end some clients, or raise the limit (ulimit -n)"
-            raise JournalFull(f"{path}: {why}") from error
+            raise record.JournalFull(f"{path}: {why}") from error
         raise failed(path, error) from error
 
 
 def unread(
     path: Path, error: OSError, what: str = "cannot be read", **place: int | None
-) -> JournalError:
+) -> record.JournalError:
     """The error for a failed read: JournalDamage, or JournalUnread if it may be temporary."""
     problem = f"{what}: {os.strerror(error.errno or 0)}"
     if error.errno in _NO_MEANS:
-        return JournalUnread(f"{path}: {problem}: try again")
-    return JournalDamage(problem, file=str(path), **place)
+        return record.JournalUnread(f"{path}: {problem}: try again")
+    return record.JournalDamage(problem, file=str(path), **place)
 
 
-def full(path: Path) -> JournalFull:
+def full(path: Path) -> record.JournalFull:
     """Return the error for a full disk."""
-    return JournalFull(f"{path}: no room on the disk: delete something, or lower keep_bytes")
+    return record.JournalFull(f"{path}: no room on the disk: delete something, or lower keep_bytes")
 
 
-def failed(path: Path, error: Exception) -> JournalFailed:
+def failed(path: Path, error: Exception) -> record.JournalFailed:
     """Return the error for a failed write."""
     what = error.strerror if isinstance(error, OSError) else str(error)
-    return JournalFailed(f"{path}: cannot be stored: {what}: check the disk, then start again")
+    return record.JournalFailed(
+        f"{path}: cannot be stored: {what}: check the disk, then start again"
+    )

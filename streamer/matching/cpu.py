@@ -14,16 +14,8 @@ from numpy.typing import NDArray
 
 from streamer.dictionary.index import Index
 from streamer.dictionary.targets import Dictionary
+from streamer.matching import match_engine
 from streamer.matching.events import Bits, Events
-from streamer.matching.match_engine import (
-    NO_CODES,
-    NO_STARTS,
-    Found,
-    MatchEngine,
-    MatchTask,
-    SpanFound,
-    slice_reads,
-)
 from streamer.matching.record_runs import NO_RUNS, Runs, runs_in_text, runs_of_places
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.sequences.read_batch import ReadBatch
@@ -37,7 +29,7 @@ NewKmers = tuple[NDArray[np.uint64], NDArray[np.int64]]
 """New k-mers: codes in stream order, and where their windows start."""
 
 
-class CpuEngine(MatchEngine):
+class CpuEngine(match_engine.MatchEngine):
     """Looks windows up in the text of ``index``, if ``in_text``, and in a set of other k-mers.
 
     codes: uint64, those of the set. places: uint32, where their first windows are in the text, or
@@ -113,30 +105,32 @@ class CpuEngine(MatchEngine):
 
     def find(
         self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
-    ) -> Iterator[Found]:
+    ) -> Iterator[match_engine.Found]:
         for batch in batches:
             if self._text is not None:
                 bits, runs = self._in_text(batch)
                 events = Events(batch.symbols, bits)
                 if len(self._set):
                     events, _ = self.in_set(batch, events.codes)
-                yield Found(events, runs)
+                yield match_engine.Found(events, runs)
                 continue
             if self._walks:
                 events = Events.of(self._walk(batch.bases, batch.offsets, snapshot())[0])
                 places = self.in_set(batch)[1] if self._has_places else None
             else:
                 events, places = self.in_set(batch)
-            yield Found(events, self._runs_of(batch, places))
+            yield match_engine.Found(events, self._runs_of(batch, places))
 
-    def find_in_part(self, batch: ReadBatch, *, seeks: bool, settles: bool) -> Found | None:
+    def find_in_part(
+        self, batch: ReadBatch, *, seeks: bool, settles: bool
+    ) -> match_engine.Found | None:
         """As ``TextIndex.match``, without runs; None if windows are looked up elsewhere, too."""
         if self._text is None or len(self._set):
             return None
         bits = self._text.match(
             batch.bases, batch.offsets, threads=self._threads, seeks=seeks, settles=settles
         )
-        return Found(Events(batch.symbols, bits), NO_RUNS)
+        return match_engine.Found(Events(batch.symbols, bits), NO_RUNS)
 
     def _in_text(self, batch: ReadBatch) -> tuple[Bits, Runs]:
         assert self._text is not None
@@ -165,10 +159,10 @@ class CpuEngine(MatchEngine):
             return NO_RUNS
         return runs_of_places(self._index, places, batch.offsets, self._threads)
 
-    def run(self, task: MatchTask) -> Iterator[SpanFound]:
+    def run(self, task: match_engine.MatchTask) -> Iterator[match_engine.SpanFound]:
         """Like ``MatchEngine.run``, one span after the other."""
         batch, (starts, matches) = task.batch, task.bits
-        known, runs, mismatched = NOTHING_KNOWN, NO_RUNS, [NO_STARTS]
+        known, runs, mismatched = NOTHING_KNOWN, NO_RUNS, [match_engine.NO_STARTS]
         if self._text is not None:
             bits, runs = self._in_text(batch)
             known = Events(batch.symbols, bits).codes
@@ -176,11 +170,14 @@ class CpuEngine(MatchEngine):
             known = np.zeros(batch.symbols, np.uint8)
         for number, (seeding, chunks) in enumerate(task.spans):
             start, stop = int(chunks[0, 0]), int(chunks[-1, 1])
-            codes, new, version = NO_CODES, NO_STARTS, 0
+            codes, new, version = match_engine.NO_CODES, match_engine.NO_STARTS, 0
             walking = self._walks and not seeding
             if task.depths is not None or walking:
                 current = task.snapshot(number)
-                reads = batch.bases[start:stop], slice_reads(batch.offsets, start, stop)
+                reads = (
+                    batch.bases[start:stop],
+                    match_engine.slice_reads(batch.offsets, start, stop),
+                )
                 want_nodes = task.depths is not None
                 events, depths, nodes = self._walk(*reads, current, want_nodes=want_nodes)
                 version = current.version
@@ -192,7 +189,7 @@ class CpuEngine(MatchEngine):
                 codes, new = self.grow(batch, start, stop, known)
             if not seeding:
                 mismatched.append(new)
-            yield SpanFound(seeding, chunks, version, codes, new)
+            yield match_engine.SpanFound(seeding, chunks, version, codes, new)
         if task.grows:
             starts[:] = window_starts(batch.bases, batch.offsets, self._k, threads=self._threads)
             matches[:] = starts

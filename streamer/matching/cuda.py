@@ -24,34 +24,15 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
+from gpu.card import packing
 from gpu.card.cuda_errors import translated_driver_errors
-from gpu.card.packing import (
-    GAPS,
-    MAX_SYMBOLS,
-    SPARE_WORDS,
-    PackedChunk,
-    PackedParts,
-    Segment,
-    pack_chunk,
-    pack_letters,
-    pack_letters_into,
-    packed_sizes,
-)
 from gpu.exact import ChunkFound, ChunkPiece, CudaEngineError, Pipeline
 from gpu.exact.chunk_match import TooManyWordNodesError
 from gpu.exact.expand import copied, copy_into, mismatched, scatter_words
 from gpu.exact.pipeline import MAX_CHUNK, check_dictionary
 from streamer.dictionary.targets import Dictionary
+from streamer.matching import match_engine
 from streamer.matching.events import Bits, Events, add_bits, no_bits
-from streamer.matching.match_engine import (
-    LONG_SPAN,
-    Found,
-    MatchEngine,
-    MatchTask,
-    SpanFound,
-    slice_reads,
-    spans_of,
-)
 from streamer.matching.record_runs import NO_RUNS, Runs, runs_in_text, runs_of_places
 from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec
@@ -72,14 +53,14 @@ _PACKED_PER_THREAD = 1 << 22
 
 def pack_batches(
     batches: Sequence[RawReads], sums: NDArray[np.uint32], k: int, threads: int = 1
-) -> list[PackedChunk | None]:
+) -> list[packing.PackedChunk | None]:
     """Pack the letters of every batch as ``gpu.card.packing.pack_letters`` does; None for errors.
 
     sums: uint32, a CRC-32C for each batch, continued over its letters; needs a ``crc32c_address``.
     """
     check_k(k)
     sizes = [(len(letters), offsets.size) for _, offsets, letters in batches]
-    words = [packed_sizes(size if size <= MAX_SYMBOLS else 0) for size, _ in sizes]
+    words = [packing.packed_sizes(size if size <= packing.MAX_SYMBOLS else 0) for size, _ in sizes]
     ends = np.zeros((len(batches) + 1, 2), dtype=np.int64)
     np.cumsum(words, axis=0, out=ends[1:])
     bases, starts = (np.empty(total, dtype=np.uint32) for total in ends[-1].tolist())
@@ -95,7 +76,9 @@ def pack_batches(
     pack = partial(_pack, *there, LETTER_TO_CODE, k, bases, starts, ends, results, sums)
     run_each(pack, split_range(0, len(batches), threads), threads)
     return [
-        PackedChunk(k, size, bases[a:b], starts[c:d], result == GAPS) if result < 0 else None
+        packing.PackedChunk(k, size, bases[a:b], starts[c:d], result == packing.GAPS)
+        if result < 0
+        else None
         for (size, _), (a, c), (b, d), result in zip(
             sizes, ends.tolist(), ends[1:].tolist(), results.tolist(), strict=False
         )
@@ -107,7 +90,7 @@ def _pack(address, places, sizes, table, k, bases, starts, ends, results, sums, 
     """Pack batches first..stop - 1; ``results``: of ``pack_letters_into``, negative on success."""
     for i in range(first, stop):
         symbols = sizes[i, 0]
-        if symbols > MAX_SYMBOLS or sizes[i, 1] == 0:
+        if symbols > packing.MAX_SYMBOLS or sizes[i, 1] == 0:
             continue
         letters = carray(pointer(places[i, 0]), symbols, np.uint8)
         offsets = carray(pointer(places[i, 1]), sizes[i, 1], np.int64)
@@ -116,9 +99,9 @@ def _pack(address, places, sizes, table, k, bases, starts, ends, results, sums, 
         if symbols:
             sums[i] = continue_crc32c(address, sums[i], places[i, 0], symbols)
         packed = bases[ends[i, 0] : ends[i + 1, 0]]
-        packed[packed.size - SPARE_WORDS :] = np.uint32(0)
+        packed[packed.size - packing.SPARE_WORDS :] = np.uint32(0)
         mask = starts[ends[i, 1] : ends[i + 1, 1]]
-        results[i] = pack_letters_into(letters, table, offsets, k, packed, mask)
+        results[i] = packing.pack_letters_into(letters, table, offsets, k, packed, mask)
 
 
 # chunk lengths are multiples of this
@@ -144,7 +127,7 @@ class PackedReads(ReadBatch):
 
     __slots__ = ("_codes", "letters", "packed")
 
-    packed: PackedChunk
+    packed: packing.PackedChunk
     letters: Letters
     _codes: NDArray[np.uint8] | None
 
@@ -153,7 +136,7 @@ class PackedReads(ReadBatch):
         names: Sequence[str],
         offsets: NDArray[np.int64],
         letters: Letters,
-        packed: PackedChunk,
+        packed: packing.PackedChunk,
     ) -> None:
         values = (names, offsets, letters, packed, None, None)
         fields = ("names", "offsets", "letters", "packed", "_codes", "context")
@@ -184,7 +167,7 @@ class PackedMatching:
     ``method``. runs: find those in the text.
     """
 
-    longest = MAX_SYMBOLS
+    longest = packing.MAX_SYMBOLS
 
     def __init__(
         self, engine: Pipeline, method: str, threads: int, *, in_text: bool, runs: bool
@@ -207,7 +190,7 @@ class PackedMatching:
         The letters must not change.
         """
         try:
-            packed = pack_letters(letters, offsets, self._engine.k)
+            packed = packing.pack_letters(letters, offsets, self._engine.k)
         except InvalidBaseError as error:
             raise BadReadError.at(offsets, error) from None
         return PackedReads(names, offsets, letters, packed)
@@ -232,7 +215,7 @@ class PackedMatching:
         """Return the events of each batch, in order, and the runs in the text, if wanted."""
         # of all batches, one after the other, as the chunks find them
         matches = array_pool.empty(sum(map(_words, batches)), np.uint32)
-        waiting: deque[PackedChunk] = deque()
+        waiting: deque[packing.PackedChunk] = deque()
         done = 0
         runs = NO_RUNS[:, :4]
         copied_out = partial(self._copied_out, matches)
@@ -260,10 +243,10 @@ class PackedMatching:
         self,
         batches: Sequence[ReadBatch],
         snapshot: Callable[[], VersionedSnapshot],
-        waiting: deque[PackedChunk],
+        waiting: deque[packing.PackedChunk],
     ) -> Iterator[ChunkPiece]:
         """The chunks with their places among all words; ``waiting`` gets the packed batches."""
-        parts: list[Segment] = []
+        parts: list[packing.Segment] = []
         begin = end = 0
         left = room = self._shared_room(sum(map(_words, batches)))
         for batch in batches:
@@ -275,7 +258,7 @@ class PackedMatching:
                 # everything left, or as much as fits in addition to the ends of its windows
                 stop = words if words - first <= left else first + left - 1
                 if stop > first or words == 0:
-                    parts.append(Segment(packed, first, stop))
+                    parts.append(packing.Segment(packed, first, stop))
                     left -= parts[-1].words
                     end += stop - first
                     first = stop
@@ -300,26 +283,26 @@ class PackedMatching:
 
     def _piece(
         self,
-        parts: list[Segment],
+        parts: list[packing.Segment],
         snapshot: Callable[[], VersionedSnapshot],
         place: tuple[int, int],
     ) -> ChunkPiece:
-        chunk = PackedParts(parts, self._step)
+        chunk = packing.PackedParts(parts, self._step)
         return ChunkPiece(
             chunk, snapshot=None if self._in_text else snapshot, method=self._method,
             runs=self._wants_runs, tag=place,
         )  # fmt: skip
 
-    def _packed(self, batch: ReadBatch) -> PackedChunk:
+    def _packed(self, batch: ReadBatch) -> packing.PackedChunk:
         if isinstance(batch, PackedReads):
             return batch.packed
         threads = min(self._threads, 1 + batch.symbols // _PER_THREAD)
-        return pack_chunk(batch.bases, batch.offsets, self._engine.k, threads=threads)
+        return packing.pack_chunk(batch.bases, batch.offsets, self._engine.k, threads=threads)
 
 
 def _words(batch: ReadBatch) -> int:
     """Words of a bit per symbol."""
-    return packed_sizes(batch.symbols)[1]
+    return packing.packed_sizes(batch.symbols)[1]
 
 
 __all__ = ["LONGEST_CHUNK", "CudaEngine", "CudaEngineError"]
@@ -331,10 +314,10 @@ LEAST_CHUNK = 64
 # packed chunks take little memory, and calls from Python as long as for short ones
 PACKED_SPANS = 4
 # fits the buffers together with the other chunks of its span
-LONGEST_CHUNK = MAX_CHUNK - LONG_SPAN
+LONGEST_CHUNK = MAX_CHUNK - match_engine.LONG_SPAN
 
 
-class CudaEngine(MatchEngine):
+class CudaEngine(match_engine.MatchEngine):
     """Matches against ``dictionary`` on the GPUs numbered ``spec.cards``.
 
     The kernel ``auto`` or ``index`` is the fastest: it uses the text of a frozen dictionary, where
@@ -364,7 +347,7 @@ class CudaEngine(MatchEngine):
         # the text or a set of k-mers makes the snapshot unnecessary, unless its kernel is requested
         self._walks = not (spec.changes or self._in_text) or self._method != "default"
         self._halvings = halvings
-        self._chunk = max(chunk + max(1, LONG_SPAN >> halvings), LEAST_CHUNK)
+        self._chunk = max(chunk + max(1, match_engine.LONG_SPAN >> halvings), LEAST_CHUNK)
         self._stream_chunk = chunk
         self._dictionary = dictionary
         self._wants_runs = runs
@@ -416,20 +399,22 @@ class CudaEngine(MatchEngine):
 
     def find(
         self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
-    ) -> Iterator[Found]:
+    ) -> Iterator[match_engine.Found]:
         path = self._packed
         if path is not None and all(batch.symbols <= path.longest for batch in batches):
             for events, runs in path.match(batches, snapshot):
-                yield Found(events, self._with_sets(runs))
+                yield match_engine.Found(events, self._with_sets(runs))
             return
         for batch in batches:
-            spans = spans_of(
+            spans = match_engine.spans_of(
                 batch.offsets, self._k, self._stream_chunk, 0, aging=False, halvings=self._halvings
             )
             bits, parts = no_bits(batch.symbols), list[Runs]()
-            task = MatchTask(batch, spans, 0, lambda _: snapshot(), False, bits, parts, None, None)
+            task = match_engine.MatchTask(
+                batch, spans, 0, lambda _: snapshot(), False, bits, parts, None, None
+            )
             deque(self.run(task), maxlen=0)
-            yield Found(Events(batch.symbols, bits), concatenated(parts, NO_RUNS))
+            yield match_engine.Found(Events(batch.symbols, bits), concatenated(parts, NO_RUNS))
 
     def _with_sets(self, runs: NDArray[np.int64] | None) -> Runs:
         """The runs that the text has, with their target sets."""
@@ -437,7 +422,7 @@ class CudaEngine(MatchEngine):
             return NO_RUNS
         return runs_in_text(self._dictionary.index, [runs])
 
-    def run(self, task: MatchTask) -> Iterator[SpanFound]:
+    def run(self, task: match_engine.MatchTask) -> Iterator[match_engine.SpanFound]:
         """Like ``MatchEngine.run``; with two streams, a result comes while the next span runs."""
         try:
             ahead = len(task.spans) >= STAGED_FROM and self._threads > 1
@@ -450,7 +435,7 @@ class CudaEngine(MatchEngine):
         except TooManyWordNodesError as error:
             raise CudaEngineError(str(error)) from error
 
-    def _pieces(self, task: MatchTask) -> Iterator[ChunkPiece]:
+    def _pieces(self, task: match_engine.MatchTask) -> Iterator[ChunkPiece]:
         seeded_before = False
         words = task.depths is not None
         for number, (seeding, chunks) in enumerate(task.spans):
@@ -458,7 +443,7 @@ class CudaEngine(MatchEngine):
             walks = words or (self._walks and not seeding)
             yield ChunkPiece(
                 task.batch.bases[start:stop],
-                slice_reads(task.batch.offsets, start, stop),
+                match_engine.slice_reads(task.batch.offsets, start, stop),
                 task.position + start,
                 grow=seeding or task.grows,
                 snapshot=partial(task.snapshot, number) if walks else None,
@@ -471,7 +456,9 @@ class CudaEngine(MatchEngine):
             )
             seeded_before = seeding
 
-    def _copied_out(self, task: MatchTask, found: ChunkFound) -> tuple[SpanFound, Bits, Runs]:
+    def _copied_out(
+        self, task: match_engine.MatchTask, found: ChunkFound
+    ) -> tuple[match_engine.SpanFound, Bits, Runs]:
         """Copy a result out of the engine's buffers; called on the thread of its GPU."""
         threads = self._engine.threads
         seeding, chunks = found.piece.tag
@@ -488,7 +475,7 @@ class CudaEngine(MatchEngine):
             depths = task.depths[start:stop]
             scatter_words(found.words, depths, task.nodes[start:stop], threads)
             depths[Events(stop - start, (starts, matches)).codes == MATCH] = self._k
-        span = SpanFound(seeding, chunks, found.version)
+        span = match_engine.SpanFound(seeding, chunks, found.version)
         if found.codes is not None and found.ordered is not None:
             span = span._replace(
                 codes=copied(found.codes, threads),

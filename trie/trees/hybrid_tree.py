@@ -44,25 +44,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from trie.ascending import merge_into
 from trie.codes import check_k
-from trie.cpu import array_pool
-from trie.cpu.intrinsics import (
-    array_address,
-    leading_zeros,
-    pointer,
-    popcount,
-    prefetch,
-    trailing_zeros,
-)
+from trie.cpu import array_pool, intrinsics
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_each, split_range, usable_cores
-from trie.snapshots.tree_bitmap import (
-    TreeBitmap,
-    allocate,
-    common_level,
-    inner_inmap,
-    leaf_inmap,
-    symbol_at,
-)
+from trie.snapshots import tree_bitmap
 from trie.trees.shards import SHARDS, SMALL, as_codes, check_range, group, sort_unique
 
 CAPACITY = np.array([0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
@@ -86,14 +71,14 @@ MARGIN = 128
 @njit(cache=True, nogil=True, inline="always")
 def _pool_at(addresses, sizes, shard):
     """The pool of a shard. Its owner keeps it alive and in place while a kernel runs."""
-    return carray(pointer(addresses[shard]), sizes[shard], np.uint64)
+    return carray(intrinsics.pointer(addresses[shard]), sizes[shard], np.uint64)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _child_word(code, level, k):
     """The word in a node for a child on ``level`` with one k-mer below it."""
     if level == k // 3:
-        return np.uint64(leaf_inmap(code, k % 3))
+        return np.uint64(tree_bitmap.leaf_inmap(code, k % 3))
     return TAIL | code
 
 
@@ -116,13 +101,13 @@ def _new_node(pool, state, size_class):
 def _add_child(pool, state, path, code, level, k):
     """Add a code's child to the path's node on ``level``, which may move to grow."""
     node = path[level]
-    symbol = symbol_at(code, level, k)
+    symbol = tree_bitmap.symbol_at(code, level, k)
     bit = np.uint64(1) << symbol
     exmap = pool[node]
     head = pool[node + 1]
     if not (level + 1 == k // 3 and k % 3 == 0):
-        used = np.int64(popcount(exmap))
-        rank = np.int64(popcount(exmap & (bit - np.uint64(1))))
+        used = np.int64(intrinsics.popcount(exmap))
+        rank = np.int64(intrinsics.popcount(exmap & (bit - np.uint64(1))))
         size_class = np.int64(head >> np.uint64(32))
         if used == CAPACITY[size_class]:
             old = node
@@ -134,15 +119,15 @@ def _add_child(pool, state, path, code, level, k):
             state[FREE + size_class] = old
             state[FREED] += 2 + CAPACITY[size_class]
             path[level] = node
-            above = np.uint64(1) << symbol_at(code, level - 1, k)
+            above = np.uint64(1) << tree_bitmap.symbol_at(code, level - 1, k)
             parent = path[level - 1]
-            place = popcount(pool[parent] & (above - np.uint64(1)))
+            place = intrinsics.popcount(pool[parent] & (above - np.uint64(1)))
             pool[parent + 2 + np.int64(place)] = node
         for i in range(node + 1 + used, node + 1 + rank, -1):
             pool[i + 1] = pool[i]
         pool[node + 2 + rank] = _child_word(code, level + 1, k)
     pool[node] = exmap | bit
-    pool[node + 1] = head | np.uint64(inner_inmap(symbol))
+    pool[node + 1] = head | np.uint64(tree_bitmap.inner_inmap(symbol))
 
 
 @njit(cache=True, nogil=True)
@@ -161,7 +146,7 @@ def insert(codes, start, k, addresses, sizes, states):
     state = states[0]
     for i in range(start, codes.size):
         code = codes[i]
-        level = min(common_level(code, previous, k), deepest)
+        level = min(tree_bitmap.common_level(code, previous, k), deepest)
         previous = code
         if level == 0:
             shard = np.int64(code >> np.uint64(2 * (k - 3)))
@@ -174,7 +159,7 @@ def insert(codes, start, k, addresses, sizes, states):
         fresh = False
         while True:
             node = path[level]
-            bit = np.uint64(1) << symbol_at(code, level, k)
+            bit = np.uint64(1) << tree_bitmap.symbol_at(code, level, k)
             exmap = pool[node]
             if not exmap & bit:
                 _add_child(pool, state, path, code, level, k)
@@ -183,10 +168,10 @@ def insert(codes, start, k, addresses, sizes, states):
                 break
             if bare and level + 1 == last:
                 break
-            place = node + 2 + np.int64(popcount(exmap & (bit - np.uint64(1))))
+            place = node + 2 + np.int64(intrinsics.popcount(exmap & (bit - np.uint64(1))))
             word = pool[place]
             if level + 1 == last:
-                inmap = word | np.uint64(leaf_inmap(code, k % 3))
+                inmap = word | np.uint64(tree_bitmap.leaf_inmap(code, k % 3))
                 fresh = inmap != word
                 pool[place] = inmap
                 break
@@ -196,7 +181,7 @@ def insert(codes, start, k, addresses, sizes, states):
             if word & TAIL:
                 # unfold the tail by one node and descend from there
                 tail = word & ~TAIL
-                room = 1 if common_level(code, tail, k) > level else 2
+                room = 1 if tree_bitmap.common_level(code, tail, k) > level else 2
                 path[level] = _new_node(pool, state, 0 if bare and level + 1 == last else room)
                 pool[place] = np.uint64(path[level])
                 _add_child(pool, state, path, tail, level, k)
@@ -232,7 +217,7 @@ def move(old, pool, k, state):
             level += 1
             level_end = end
         if level + 1 < k // 3:
-            for i in range(node + 2, node + 2 + np.int64(popcount(pool[node]))):
+            for i in range(node + 2, node + 2 + np.int64(intrinsics.popcount(pool[node]))):
                 word = pool[i]
                 if not word & TAIL:
                     pool[i] = end
@@ -261,12 +246,12 @@ def _emit_shard(pool, k, counts, following, words, below, inmaps, exmaps, prefix
         for i in range(counts[level]):
             ahead = words[min(i + 16, counts[level] - 1)]
             if not ahead & TAIL:
-                prefetch(pool, np.int64(ahead))
+                intrinsics.prefetch(pool, np.int64(ahead))
             word = words[i]
             if word & TAIL:
                 code = word & ~TAIL
-                symbol = symbol_at(code, level, k)
-                inmaps[at + i] = inner_inmap(symbol)
+                symbol = tree_bitmap.symbol_at(code, level, k)
+                inmaps[at + i] = tree_bitmap.inner_inmap(symbol)
                 exmaps[at + i] = np.uint64(1) << symbol
                 prefix_sums[at + i] = first_child + found
                 if kept:
@@ -278,7 +263,7 @@ def _emit_shard(pool, k, counts, following, words, below, inmaps, exmaps, prefix
                 inmaps[at + i] = np.uint32(pool[node + 1] & np.uint64(0xFFFFFFFF))
                 exmaps[at + i] = exmap
                 prefix_sums[at + i] = first_child + found
-                children = np.int64(popcount(exmap))
+                children = np.int64(intrinsics.popcount(exmap))
                 if kept:
                     for child in range(children):
                         below[found + child] = pool[node + 2 + child]
@@ -365,12 +350,14 @@ def _list(pool, k, depth, left, place, prefix, block):
             else:
                 left[depth - one] = rest & (rest - one)
                 place[depth - one] = at
-                prefix[depth] = (prefix[depth - one] << six) | np.uint64(trailing_zeros(rest))
+                prefix[depth] = (prefix[depth - one] << six) | np.uint64(
+                    intrinsics.trailing_zeros(rest)
+                )
                 rest = pool[word]
                 at = word + np.uint64(2)
                 depth += one
         else:
-            code = (prefix[depth - one] << six) | np.uint64(trailing_zeros(rest))
+            code = (prefix[depth - one] << six) | np.uint64(intrinsics.trailing_zeros(rest))
             rest &= rest - one
             if symbols == 0:
                 block[found] = code
@@ -380,7 +367,7 @@ def _list(pool, k, depth, left, place, prefix, block):
                 at += one
                 code <<= np.uint64(2) * symbols
                 while leaves != 0:
-                    block[found] = code | np.uint64(trailing_zeros(leaves))
+                    block[found] = code | np.uint64(intrinsics.trailing_zeros(leaves))
                     leaves &= leaves - one
                     found += one
     if depth != 0:
@@ -436,7 +423,7 @@ def _levels(codes, k, held, levels):
     before = held
     for i in range(codes.size):
         code = codes[i]
-        unlike = np.uint64(leading_zeros(code ^ before)) - short
+        unlike = np.uint64(intrinsics.leading_zeros(code ^ before)) - short
         levels[i] = np.uint8((unlike * np.uint64(43)) >> np.uint64(8))  # a sixth, below 64
         before = code
 
@@ -470,11 +457,11 @@ def _build(codes, levels, k, held, shared, exmaps, counts, children, pool, state
         number = counts[level]
         at = (level << np.uint64(6)) + number
         if shared > bottom:
-            children[at - one] |= np.uint64(leaf_inmap(held, symbols))
+            children[at - one] |= np.uint64(tree_bitmap.leaf_inmap(held, symbols))
         else:
             word = TAIL | held
             if level == bottom:
-                word = np.uint64(leaf_inmap(held, symbols))
+                word = np.uint64(tree_bitmap.leaf_inmap(held, symbols))
             children[at] = word
             exmaps[level] |= one << ((held >> (wide - np.uint64(6) * level)) & np.uint64(63))
             counts[level] = number + one
@@ -603,7 +590,7 @@ class HybridTreeBitmap:
         self._sizes = np.full(SHARDS, FIRST_WORDS, dtype=np.int64)
         self._addresses = np.arange(SHARDS, dtype=np.uint64)
         self._addresses *= np.uint64(self._first_pools.strides[0])
-        self._addresses += np.uint64(array_address(self._first_pools))
+        self._addresses += np.uint64(intrinsics.array_address(self._first_pools))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a HybridTreeBitmap cannot be copied or pickled; its snapshot can")
@@ -719,7 +706,7 @@ class HybridTreeBitmap:
     def _replace(self, shard: int, pool: NDArray[np.uint64]) -> None:
         self._grown_pools[shard] = pool
         self._sizes[shard] = pool.size
-        self._addresses[shard] = array_address(pool)
+        self._addresses[shard] = intrinsics.array_address(pool)
 
     def _grow(self, shard: int, to_come: int) -> None:
         """Grow a pool by half of what is in use; by more in a small tree or for a large batch."""
@@ -730,18 +717,18 @@ class HybridTreeBitmap:
         move(self._pool_of(shard), pool, self.k, state)
         self._replace(shard, pool)
 
-    def to_tree_bitmap(self, threads: int | None = None) -> TreeBitmap:
+    def to_tree_bitmap(self, threads: int | None = None) -> tree_bitmap.TreeBitmap:
         """The snapshot: every shard writes its nodes, level by level, to their final places.
 
         Raises TooManyNodesError above 2**32 - 1 trie-nodes.
         """
         if self.k < 3:
             codes = np.flatnonzero(self._tiny).astype(np.uint64)
-            return allocate(self.k, np.zeros((1, 1), dtype=np.int64), codes)[0]
+            return tree_bitmap.allocate(self.k, np.zeros((1, 1), dtype=np.int64), codes)[0]
         threads = threads or usable_cores()
         counts = np.cumsum(self._state[:, STARTED : STARTED + self.k // 3 + 1], axis=1)
         present = np.flatnonzero(self._state[:, KMERS])
-        tree, starts = allocate(self.k, counts, present.astype(np.uint64))
+        tree, starts = tree_bitmap.allocate(self.k, counts, present.astype(np.uint64))
         pools = (self._addresses, self._sizes)
         arrays = (tree.inmaps, tree.exmaps, tree.prefix_sums)
         parts = split_range(0, SHARDS, 1 if tree.node_count < SMALL else 8 * threads)
@@ -749,7 +736,7 @@ class HybridTreeBitmap:
         return tree
 
 
-def snapshot(codes: ArrayLike, k: int, threads: int | None = None) -> TreeBitmap:
+def snapshot(codes: ArrayLike, k: int, threads: int | None = None) -> tree_bitmap.TreeBitmap:
     """The Tree Bitmap of a set of k-mers given as codes (uint64[n]) in any order, repeats allowed.
 
     Raises ValueError unless 1 <= k <= 31 and every code is an integer in 0..4**k - 1, and

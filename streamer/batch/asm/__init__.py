@@ -23,18 +23,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.batch.asm import blocks
 from streamer.batch.asm.bit_parallel import BitParallel
-from streamer.batch.asm.blocks import (
-    NO_LIMIT,
-    Block,
-    EndsFound,
-    Texts,
-    TooManyError,
-    blocks,
-    in_order,
-    joined,
-    of_letters,
-)
 from streamer.batch.asm.hit_reports import BestEnds, every_end, runs_of
 from streamer.batch.asm.paper import pasm, sequential
 from streamer.batch.asm.pattern_masks import Searches, check_patterns, masks_of, searches
@@ -58,7 +48,7 @@ ENGINES = 2
 With one thread just one, as in a worker of a cluster, which searches one block at a time.
 """
 
-Find = Callable[[NDArray[np.uint8], int, Searches, int], list[EndsFound]]
+Find = Callable[[NDArray[np.uint8], int, Searches, int], list[blocks.EndsFound]]
 """(codes, lead, searches, threads) -> every end in (lead, n] with distance <= k, by search."""
 
 PAPER: dict[str, Find] = {"sequential": sequential, "pasm": pasm}
@@ -74,12 +64,12 @@ class PaperEngine:
         self._find = PAPER[method]
         self._threads = threads
 
-    def search(self, block: Block, limit: int) -> list[EndsFound]:
+    def search(self, block: blocks.Block, limit: int) -> list[blocks.EndsFound]:
         """As ``BitParallel.search``."""
         ends = self._find(block.codes(), block.lead, self._searches, self._threads)
         if sum(map(len, ends)) > limit:
-            raise TooManyError
-        return [in_order(joined(ends), block.lead, block.symbols.size)]
+            raise blocks.TooManyError
+        return [blocks.in_order(blocks.joined(ends), block.lead, block.symbols.size)]
 
 
 class GpuEngine:
@@ -100,17 +90,17 @@ class GpuEngine:
         self.block_size = self._searcher.block_size
         return fits
 
-    def search(self, block: Block, limit: int) -> list[EndsFound]:
+    def search(self, block: blocks.Block, limit: int) -> list[blocks.EndsFound]:
         """As ``BitParallel.search``."""
         from gpu.asm import TooManyHitsError
 
-        if limit < NO_LIMIT:
+        if limit < blocks.NO_LIMIT:
             limit = min(limit, self._searcher.most_hits)
         try:
             hits = self._searcher.search(block.symbols, block.lead, limit, letters=block.letters)
         except TooManyHitsError:
-            raise TooManyError from None
-        return [in_order(EndsFound(*hits), block.lead, block.symbols.size)]
+            raise blocks.TooManyError from None
+        return [blocks.in_order(blocks.EndsFound(*hits), block.lead, block.symbols.size)]
 
 
 def engine_for(choice: Choice, searches: Searches, threads: int, sharing: int = 1) -> Any:
@@ -131,7 +121,7 @@ class AsmLane(SearchLane[Any]):
         self._searches = searches
         self._most_hits = most_hits
         self._threads = threads
-        self._most_ends = NO_LIMIT
+        self._most_ends = blocks.NO_LIMIT
         super().__init__(choice, use)
 
     def make(self, choice: Choice) -> Any:
@@ -150,24 +140,26 @@ class AsmLane(SearchLane[Any]):
         """Use blocks of the CPU's size."""
         self._most_ends = self.engine.block_size
 
-    def search(self, block: Block) -> Iterator[tuple[Block, list[EndsFound]]]:
+    def search(self, block: blocks.Block) -> Iterator[tuple[blocks.Block, list[blocks.EndsFound]]]:
         """Yield the parts of a block in order, and the hits in each."""
-        rest: Block | None = block
+        rest: blocks.Block | None = block
         while rest is not None:
             # a part's results do not depend on where the next one is searched
             part, ends, rest = self.run(partial(self._first, rest))
             yield part, ends
 
-    def _first(self, block: Block) -> tuple[Block, list[EndsFound], Block | None]:
+    def _first(
+        self, block: blocks.Block
+    ) -> tuple[blocks.Block, list[blocks.EndsFound], blocks.Block | None]:
         """Return as much of a block as can be searched at once, its hits, and the rest."""
         while True:
             part, rest = block, None
             if block.ends > self._most_ends:
                 part, rest = block.cut(self._most_ends, self._searches.reach)
-            limit = self._most_hits if part.ends > ALWAYS_ENDS else NO_LIMIT
+            limit = self._most_hits if part.ends > ALWAYS_ENDS else blocks.NO_LIMIT
             try:
                 ends = self.engine.search(part, limit)
-            except TooManyError:
+            except blocks.TooManyError:
                 # later blocks are probably similar
                 self._most_ends = max(ALWAYS_ENDS, part.ends // 2)
                 continue
@@ -190,9 +182,11 @@ class AsmSearch:
         size = min(lane.engine.block_size for lane in self._lanes)
         self.block_size = size if len(uses) == 1 else min(size, SHARED_BLOCK)
 
-    def ends(self, texts: Iterable[Texts]) -> Iterator[tuple[Block, list[EndsFound]]]:
+    def ends(
+        self, texts: Iterable[blocks.Texts]
+    ) -> Iterator[tuple[blocks.Block, list[blocks.EndsFound]]]:
         """Yield parts of the texts in order, and every end in each."""
-        cut = blocks(texts, self._wanted.k, self._wanted.reach, self.block_size)
+        cut = blocks.blocks(texts, self._wanted.k, self._wanted.reach, self.block_size)
         # or the engines of one GPU would pack at the same time, and then wait for it together
         return in_lanes(self._lanes, cut, each_task(AsmLane.search), ready=1)
 
@@ -251,7 +245,7 @@ def search(
     choice = choose(METHODS, DEFAULT, method, device, gpus=gpus)
     wanted = searches(masks, k, strands)
     threads = threads or usable_cores()
-    parts = find(of_letters(letters, k + 1), wanted, choice, report=report, threads=threads)
+    parts = find(blocks.of_letters(letters, k + 1), wanted, choice, report=report, threads=threads)
     try:
         return structured([hits for _, hits in parts], threads)
     except InvalidBaseError:
@@ -261,7 +255,7 @@ def search(
 
 
 def find(
-    texts: Iterable[Texts],
+    texts: Iterable[blocks.Texts],
     wanted: Searches,
     choice: Choice,
     *,
@@ -282,7 +276,7 @@ def find(
     for part, ends in search.ends(texts):
         first = part.first
         if best is not None:
-            yield first, best.add(runs_of(part, joined(ends), wanted))
+            yield first, best.add(runs_of(part, blocks.joined(ends), wanted))
         else:
             yield from ((first, every_end(part, some, wanted)) for some in ends)
     if best is not None:

@@ -15,24 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.asm.blocks import (
-    Block,
-    EndsFound,
-    TooManyError,
-    in_order,
-    joined,
-    merge_runs,
-    repeated,
-)
-from streamer.batch.asm.lane_planes import (
-    LANES,
-    LINE,
-    ROW,
-    code_gaps,
-    code_planes,
-    letter_gaps,
-    letter_planes,
-)
+from streamer.batch.asm import blocks, lane_planes
 from streamer.batch.asm.pattern_masks import Searches
 from streamer.batch.asm.tiles import (
     BLOCK,
@@ -70,7 +53,7 @@ def _edge(symbols, table, first, planes, place):
                 bit = np.uint64(code >> np.uint8(plane) & np.uint8(1))
                 bits[plane] |= bit << np.uint64(i)
     for plane in range(3):
-        planes[place + plane * ROW] = bits[plane]
+        planes[place + plane * lane_planes.ROW] = bits[plane]
     return seen
 
 
@@ -82,16 +65,16 @@ def slice_text(symbols, table, letters, begin, lead_blocks, span_blocks, planes)
     one per lane and block, are not transposed yet. Returns the number of planes: 2, or 3 if there
     are gap codes; 0 if a symbol is invalid.
     """
-    size = 3 * ROW
+    size = 3 * lane_planes.ROW
     first = lead_blocks * size
     stride = BLOCK * span_blocks
-    whole = max(0, min(LANES, (symbols.size - begin) // stride))
+    whole = max(0, min(lane_planes.LANES, (symbols.size - begin) // stride))
     if letters:
-        other = letter_planes(symbols, begin, whole, span_blocks, planes, first)
+        other = lane_planes.letter_planes(symbols, begin, whole, span_blocks, planes, first)
     else:
-        other = code_planes(symbols, begin, whole, span_blocks, planes, first)
+        other = lane_planes.code_planes(symbols, begin, whole, span_blocks, planes, first)
     edges = np.uint8(0)
-    for lane in range(whole, LANES):
+    for lane in range(whole, lane_planes.LANES):
         for block in range(span_blocks):
             at = begin + stride * lane + BLOCK * block
             edges |= _edge(symbols, table, at, planes, first + block * size + lane)
@@ -104,14 +87,18 @@ def slice_text(symbols, table, letters, begin, lead_blocks, span_blocks, planes)
     if other or edges > 3:
         kinds = 3
         if letters:
-            wrong |= letter_gaps(symbols, begin, whole, span_blocks, planes, first + 2 * ROW)
+            wrong |= lane_planes.letter_gaps(
+                symbols, begin, whole, span_blocks, planes, first + 2 * lane_planes.ROW
+            )
         else:
-            wrong |= code_gaps(symbols, begin, whole, span_blocks, planes, first + 2 * ROW)
+            wrong |= lane_planes.code_gaps(
+                symbols, begin, whole, span_blocks, planes, first + 2 * lane_planes.ROW
+            )
     for block in range(lead_blocks - 1, -1, -1):
         for kind in range(kinds):
-            at = block * size + kind * ROW
+            at = block * size + kind * lane_planes.ROW
             source = at + span_blocks * size
-            for lane in range(1, LANES):
+            for lane in range(1, lane_planes.LANES):
                 planes[at + lane] = planes[source + lane - 1]
     return 0 if wrong else kinds
 
@@ -221,7 +208,7 @@ class BitParallel:
         # a block is a view of a text and may be long: only a few parts are searched at a time
         self.block_size = 1 << 26
 
-    def search(self, block: Block, limit: int) -> list[EndsFound]:
+    def search(self, block: blocks.Block, limit: int) -> list[blocks.EndsFound]:
         """Find every end beyond the block's lead with a distance <= k, in consecutive parts.
 
         Raises TooManyError above about ``limit`` hits; InvalidBaseError for a letter that is not
@@ -229,7 +216,7 @@ class BitParallel:
         """
         symbols, lead, ends = block.symbols, block.lead, block.ends
         # as few equal tiles as possible, but one per thread if that pays
-        whole = LANES * BLOCK
+        whole = lane_planes.LANES * BLOCK
         least = -(-ends // (whole * self._longest_span))
         count = -(-least // self._threads) * self._threads if ends > whole else 1
         span = -(-ends // (whole * count))
@@ -245,14 +232,14 @@ class BitParallel:
         done = interruptible(partial(self._found, text, wanted), float(steps))
         if len(shares) > 1:
             done = [
-                in_order(joined(done[i : i + len(shares)]), lead, symbols.size)
+                blocks.in_order(blocks.joined(done[i : i + len(shares)]), lead, symbols.size)
                 for i in range(0, len(done), len(shares))
             ]
         return done
 
     def _found(
         self, text: Text, wanted: Sequence[tuple[int, ...]], stopped: NDArray[np.uint8]
-    ) -> list[EndsFound]:
+    ) -> list[blocks.EndsFound]:
         return run_all([partial(self._part, text, stopped, *one) for one in wanted], self._threads)
 
     def _part(
@@ -265,7 +252,7 @@ class BitParallel:
         low: int,
         high: int,
         limit: int,
-    ) -> EndsFound:
+    ) -> blocks.EndsFound:
         """Find ends in (begin, stop] of the searches low..high, tile by tile on one thread."""
         try:
             own = self._own.pop()
@@ -290,13 +277,13 @@ class BitParallel:
                 self._rate = max(self._rate, room / (stop - begin))
                 columns = _columns(room, several, columns, size)
             if problem == FULL:
-                raise TooManyError
+                raise blocks.TooManyError
             if problem == WRONG:
                 encode(text[0])  # raises an error that names the letter
             ends, distances, which = columns
             if not several:
-                which = repeated(np.int32(low), size)
-            return EndsFound(ends[:size], distances[:size], which[:size])
+                which = blocks.repeated(np.int32(low), size)
+            return blocks.EndsFound(ends[:size], distances[:size], which[:size])
         finally:
             self._own.append(own)
 
@@ -314,7 +301,9 @@ class BitParallel:
 def _carved(sizes: dict[str, tuple[Any, int]]) -> dict[str, NDArray[Any]]:
     """Allocate arrays of these dtypes and sizes in one block, each aligned to a cache line."""
     used = {name: np.dtype(kind).itemsize * size for name, (kind, size) in sizes.items()}
-    ends = np.cumsum([-(-size // LINE) * LINE for size in used.values()]).tolist()
+    ends = np.cumsum(
+        [-(-size // lane_planes.LINE) * lane_planes.LINE for size in used.values()]
+    ).tolist()
     memory = array_pool.empty(ends[-1], np.uint8)
     return {
         name: memory[begin : begin + size].view(sizes[name][0])
@@ -363,7 +352,7 @@ def _search_tiles(
     sets = np.empty(16, np.uint8)
     hit_blocks = np.empty(span, np.int64)
     bounds = np.empty(high - low + 1, np.int64)
-    tile = LANES * BLOCK * span
+    tile = lane_planes.LANES * BLOCK * span
     for first in range(begin, stop, tile):
         next_stop = min(first + 2 * tile, stop)
         kinds = slice_text(symbols, table, letters, first, lead, span, scratch.planes)
@@ -394,5 +383,5 @@ def _search_tiles(
             bounds[search + 1 - low] = size
         if high - low > 1 and size > before:
             bounds[0] = before
-            merge_runs(ends, distances, which, bounds)
+            blocks.merge_runs(ends, distances, which, bounds)
     return stop, size, 0

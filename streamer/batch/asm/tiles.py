@@ -49,18 +49,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.batch.asm.lane_planes import (
-    AT_ONCE,
-    LANES,
-    LINE,
-    LISTED,
-    ROW,
-    TRANSPOSE_LINES,
-    list_bits,
-    pack_word,
-    transpose,
-    widen,
-)
+from streamer.batch.asm import lane_planes
 from trie.cpu.intrinsics import load_now, prefetch_far, trailing_zeros
 from trie.cpu.jit import njit
 from trie.cpu.vectors import (
@@ -109,7 +98,7 @@ def cells(
         hp2, hm2 = load(deltas, deltas_at + 4 * WORDS), load(deltas, deltas_at + 5 * WORDS)
         hp3, hm3 = load(deltas, deltas_at + 6 * WORDS), load(deltas, deltas_at + 7 * WORDS)
     for i in range(rows):
-        prefetch_far(text, ahead + i * LINE)
+        prefetch_far(text, ahead + i * lane_planes.LINE)
         row = first + i
         at = row * (2 * WORDS)
         vp, vm = load(state, at), load(state, at + WORDS)
@@ -164,7 +153,7 @@ def count(counters, at, planes, deltas, deltas_at, low, low_at, low_planes, hits
         a0, a1, a2, a3 = m0, m1, m2, m3
         store(counters, place, s3)
         if plane < low_planes:
-            _store_pairs(low, low_at + plane * ROW, s0, s1, s2, s3)
+            _store_pairs(low, low_at + plane * lane_planes.ROW, s0, s1, s2, s3)
     _store_pairs(hits, hits_at, s0, s1, s2, s3)
     return occupied(either(any_of(s0, s1, s2), s3))
 
@@ -179,9 +168,9 @@ def bases(planes, at, columns, gaps, equal, equal_at):
     gap = spread(np.uint64(0))
     for column in range(columns):
         place = at + column * WORDS
-        low, high = load(planes, place), load(planes, place + ROW)
+        low, high = load(planes, place), load(planes, place + lane_planes.ROW)
         if gaps != 0:
-            gap = load(planes, place + 2 * ROW)
+            gap = load(planes, place + 2 * lane_planes.ROW)
         known_low, known_high = without(low, gap), complement(either(high, gap))
         out = equal_at + column * (4 * WORDS)
         _store_pairs(
@@ -192,9 +181,9 @@ def bases(planes, at, columns, gaps, equal, equal_at):
 
 
 BLOCK = 64  # ends per lane and block
-SLACK = AT_ONCE  # places after the last hit that are overwritten
-PITCH = LANES * BLOCK + 64  # bytes from the hits of one block to those of the next
-_GROUPS = LANES // 8
+SLACK = lane_planes.AT_ONCE  # places after the last hit that are overwritten
+PITCH = lane_planes.LANES * BLOCK + 64  # bytes from the hits of one block to those of the next
+_GROUPS = lane_planes.LANES // 8
 _LANE = 22
 _COUNT = 7
 
@@ -213,10 +202,10 @@ def list_sizes(span: int, low_planes: int) -> dict[str, tuple[Any, int]]:
     """Return dtype and size of each of the HitLists."""
     return {
         "marks": (np.uint8, _GROUPS * mark_pitch(span)),
-        "infos": (np.uint32, span * LANES),
+        "infos": (np.uint32, span * lane_planes.LANES),
         "places": (np.uint8, span * PITCH),
         "digits": (np.uint8, max(1, -(-low_planes // 8)) * span * PITCH),
-        "words": (np.uint32, LANES * span + LISTED),
+        "words": (np.uint32, lane_planes.LANES * span + lane_planes.LISTED),
     }
 
 
@@ -229,7 +218,7 @@ def mark_pitch(span):
 @njit(cache=True, nogil=True)
 def clear_beyond(found, first, span, stop):
     """Drop hits with ends beyond ``stop``; the ends of lane 0 start at first + 1."""
-    for lane in range(LANES):
+    for lane in range(lane_planes.LANES):
         room = stop - (first + BLOCK * span * lane)
         if room < BLOCK:
             found[lane] &= (np.uint64(1) << np.uint64(max(room, 0))) - np.uint64(1)
@@ -250,8 +239,8 @@ def pack_block(found, lows, low_planes, number, span, lists, text, ahead):
         high: np.uint64 = occupied(load(found, 8 * group + 8))
         marks[group * pitch + number] = low
         marks[group * pitch + pitch + number] = high
-        full += list_bits(words, full, np.uint32(8 * group), low | high << np.uint64(8))
-    infos_at = number * LANES
+        full += lane_planes.list_bits(words, full, np.uint32(8 * group), low | high << np.uint64(8))
+    infos_at = number * lane_planes.LANES
     begin = number * PITCH
     size = 0
     for byte in range(max(1, (low_planes + 7) // 8)):
@@ -260,9 +249,9 @@ def pack_block(found, lows, low_planes, number, span, lists, text, ahead):
         size = 0
         for i in range(full):
             lane = np.int64(words[i])
-            prefetch_far(text, ahead + LINE * i)
-            count = pack_word(
-                found[lane], lows, 8 * byte * ROW + lane, ROW, planes,
+            prefetch_far(text, ahead + lane_planes.LINE * i)
+            count = lane_planes.pack_word(
+                found[lane], lows, 8 * byte * lane_planes.ROW + lane, lane_planes.ROW, planes,
                 places, own_digits, begin + size,
             )  # fmt: skip
             infos[infos_at + lane] = np.uint32(size << _COUNT | count)
@@ -289,24 +278,24 @@ def take_found(lists, blocks, span, begin, k, low_planes, ends, distances, at):
                 bits = marked(marks, at_mark, 1 << one)
                 bits &= there
                 place = (8 * group + one) << _LANE | first
-                for part in range(0, some, LISTED):
-                    full += list_bits(words, full, np.uint32(place + part), bits)
-                    bits >>= np.uint64(LISTED)
+                for part in range(0, some, lane_planes.LISTED):
+                    full += lane_planes.list_bits(words, full, np.uint32(place + part), bits)
+                    bits >>= np.uint64(lane_planes.LISTED)
     nothing = k + 1 - (1 << low_planes)
     to = at
     for i in range(full):
         lane = np.int64(words[i]) >> np.int64(_LANE)
         number = np.int64(words[i]) & ((1 << _LANE) - 1)
-        info = np.int64(infos[number * LANES + lane])
+        info = np.int64(infos[number * lane_planes.LANES + lane])
         source = number * PITCH + (info >> _COUNT)
         count = info & ((1 << _COUNT) - 1)
         first = begin + 1 + BLOCK * (lane * span + blocks[number])
-        widen(places, source, first, ends, to)
-        widen(digits, source, nothing, distances, to)
+        lane_planes.widen(places, source, first, ends, to)
+        lane_planes.widen(digits, source, nothing, distances, to)
         # few words have more hits
-        for more in range(AT_ONCE, count, AT_ONCE):
-            widen(places, source + more, first, ends, to + more)
-            widen(digits, source + more, nothing, distances, to + more)
+        for more in range(lane_planes.AT_ONCE, count, lane_planes.AT_ONCE):
+            lane_planes.widen(places, source + more, first, ends, to + more)
+            lane_planes.widen(digits, source + more, nothing, distances, to + more)
         for byte in range(1, (low_planes + 7) // 8):
             for j in range(count):
                 digit = np.int32(digits[byte * span * PITCH + source + j])
@@ -345,15 +334,15 @@ def scratch_sizes(
     search. blocks: of a tile, including its lead.
     """
     return {
-        "planes": (np.uint64, blocks * 3 * ROW),
+        "planes": (np.uint64, blocks * 3 * lane_planes.ROW),
         "equal": (np.uint64, BLOCK * 4 * WORDS),
         "state": (np.uint64, 2 * longest * WORDS),
         "deltas": (np.uint64, 2 * BLOCK * WORDS),
         "counters": (np.uint64, 2 * counter_planes * WORDS),  # and one saved
         "rows": (np.int64, longest),
         "united": (np.uint64, sets * BLOCK * WORDS),
-        "found": (np.uint64, ROW),
-        "lows": (np.uint64, low_planes * ROW),
+        "found": (np.uint64, lane_planes.ROW),
+        "lows": (np.uint64, low_planes * lane_planes.ROW),
     }
 
 
@@ -437,14 +426,19 @@ def _reset(state, first, rows):
 @njit(cache=True, nogil=True)
 def _further(ahead, lines, end):
     """Return the place after those cache lines, at most ``end``."""
-    return min(ahead + LINE * lines, end)
+    return min(ahead + lane_planes.LINE * lines, end)
 
 
 @njit(cache=True, nogil=True)
 def _transpose_block(planes, block, kinds, text, ahead):
     """Transpose a block's words of lanes into words of columns."""
     for kind in range(kinds):
-        transpose(planes, (3 * block + kind) * ROW, text, ahead + LINE * TRANSPOSE_LINES * kind)
+        lane_planes.transpose(
+            planes,
+            (3 * block + kind) * lane_planes.ROW,
+            text,
+            ahead + lane_planes.LINE * lane_planes.TRANSPOSE_LINES * kind,
+        )
 
 
 @njit(cache=True, nogil=True)
@@ -488,9 +482,9 @@ def scan(
         columns = BLOCK - column
         if fresh:
             _transpose_block(symbols, block, kinds, text, ahead)
-            ahead = _further(ahead, TRANSPOSE_LINES * kinds, ahead_end)
+            ahead = _further(ahead, lane_planes.TRANSPOSE_LINES * kinds, ahead_end)
         if not at_once:
-            bases(symbols, 3 * block * ROW, BLOCK, kinds - 2, equal, 0)
+            bases(symbols, 3 * block * lane_planes.ROW, BLOCK, kinds - 2, equal, 0)
         stride = 4 * WORDS
         words = equal
         base = column * stride
@@ -525,7 +519,7 @@ def scan(
                 words_at = base + j * stride
                 deltas_at = j * 2 * WORDS
                 if at_once:
-                    first = 3 * block * ROW + (column + j) * WORDS
+                    first = 3 * block * lane_planes.ROW + (column + j) * WORDS
                     bases(symbols, first, COLUMNS, kinds - 2, equal, 0)
                     words_at = deltas_at = 0
                 cells(
@@ -540,14 +534,14 @@ def scan(
                 )  # fmt: skip
             strip += 1
         if strip == count_strips and alive != 0 and block >= lead_blocks:
-            transpose(found, 0, text, ahead)
-            ahead = _further(ahead, TRANSPOSE_LINES, ahead_end)
+            lane_planes.transpose(found, 0, text, ahead)
+            ahead = _further(ahead, lane_planes.TRANSPOSE_LINES, ahead_end)
             first = begin + BLOCK * (block - lead_blocks)
-            if begin + LANES * BLOCK * span_blocks > end:
+            if begin + lane_planes.LANES * BLOCK * span_blocks > end:
                 clear_beyond(found, first, span_blocks, end)
             for plane in range(low_planes):
-                transpose(lows, plane * ROW, text, ahead)
-                ahead = _further(ahead, TRANSPOSE_LINES, ahead_end)
+                lane_planes.transpose(lows, plane * lane_planes.ROW, text, ahead)
+                ahead = _further(ahead, lane_planes.TRANSPOSE_LINES, ahead_end)
             new, full = pack_block(
                 found, lows, low_planes, written, span_blocks, lists, text, ahead
             )

@@ -36,13 +36,6 @@ from numpy.typing import NDArray
 
 from streamer.batch.choice import Choice
 from streamer.batch.lcs import diff, paper
-from streamer.batch.lcs.paper import (
-    DP_COLUMNS,
-    DP_ROWS,
-    BitParallelSweep,
-    BlockStepProcessor,
-    next_word,
-)
 from streamer.batch.lcs.passes import (
     HostPool,
     Numbers,
@@ -104,7 +97,7 @@ def _table(a, b, matches, columns, in_a, in_b):
         after = columns[(j + 1) * words : (j + 2) * words]
         carry = np.uint64(0)
         for word in range(words):
-            after[word], carry = next_word(before[word], of_symbol[word], carry)
+            after[word], carry = paper.next_word(before[word], of_symbol[word], carry)
     for i in range(a.size):
         matches[a[i], i >> 6] = np.uint64(0)
     i = a.size - 1
@@ -436,9 +429,9 @@ def processor_of(
     if choice.method in ("dp", "hirschberg"):
         return paper.RowByRow(pair, on_cells)
     if choice.method == "bit-parallel":
-        return Waves(pair, BitParallelSweep, threads, on_cells)
+        return Waves(pair, paper.BitParallelSweep, threads, on_cells)
     if choice.method == "block-step":
-        return BlockStepProcessor(pair)
+        return paper.BlockStepProcessor(pair)
     # the GPU needs an extra symbol for columns that pad a cell
     if choice.device == "cpu" or pair.symbols >= TEXT_SYMBOLS:
         return Waves(pair, SystolicSweep, threads, on_cells)
@@ -456,7 +449,7 @@ def _for_size(choice: Choice, pair: Pair) -> Choice:
 
 def _is_papers_leaf(rows: Numbers, columns: Numbers) -> NDArray[np.bool_]:
     """Section 3.5: small tables go to dynamic programming."""
-    return (rows < DP_ROWS) | (columns < DP_COLUMNS)
+    return (rows < paper.DP_ROWS) | (columns < paper.DP_COLUMNS)
 
 
 def _worthwhile(bounds: Numbers, choice: Choice, threads: int, alone: bool = False) -> Numbers:
