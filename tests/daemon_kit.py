@@ -25,7 +25,7 @@ from streamer.daemon.core.ingest import IngestCore, Settings
 from streamer.daemon.core.life import RUNNING
 from streamer.daemon.core.producers import ProducerState
 from streamer.daemon.service import Service
-from streamer.protocol.header import PROTOCOL, Header
+from streamer.protocol.wire import PROTOCOL, Header
 from tests.data_files import ROOT
 from tests.forked import Forked
 from tests.reference import crc32c as definition

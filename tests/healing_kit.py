@@ -10,7 +10,7 @@ from streamer.client.messages import BatchMessage
 from streamer.daemon.core.feed import FeedCore
 from streamer.daemon.core.sync import Pull, Stored, SyncCore, SyncLimits
 from streamer.daemon.stored_messages import StoredMessages
-from streamer.protocol.header import seal
+from streamer.protocol.wire import seal
 from tests.stored_batches import STORED, Batches
 
 STREAM = "00112233445566ff"

@@ -146,7 +146,7 @@ MISTAKES = {
         "_silence",
     ),
     "a checksum of a message is not compared": Mistake(
-        "streamer/protocol/header.py", "if given != (found", "if not given and given != (found",
+        "streamer/protocol/wire.py", "if given != (found", "if not given and given != (found",
         "streamer/protocol/test_wire.py::test_every_flipped_bit_is_noticed",
     ),
     "files behind the mark count as sent": Mistake(

@@ -39,8 +39,8 @@ def devices(context: typer.Context, format_: FormatOption = "tsv") -> None:
     if problem is not None:
         say(f"no CUDA: {problem}")
     if context.obj:  # --debug
-        from streamer.protocol.header import ISA_L
         from streamer.protocol.transport.frames import LIBZMQ, LIBZMQ_MEMORY
+        from streamer.protocol.wire import ISA_L
         from streamer.sequences.bgzf import INFLATE
 
         for borrowed in (LIBZMQ, LIBZMQ_MEMORY, ISA_L, INFLATE):

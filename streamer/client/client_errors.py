@@ -1,7 +1,7 @@
 """Errors of the daemon's clients."""
 
 from streamer.errors import StreamerError
-from streamer.protocol.header import Header, shown
+from streamer.protocol.wire import Header, shown
 
 
 def told(value: object) -> str:

@@ -10,9 +10,9 @@ import zmq
 
 from streamer.client.client_errors import DaemonError, KeysRefusedError
 from streamer.protocol.endpoints import is_ipv6
-from streamer.protocol.header import Buffer
 from streamer.protocol.keys import ClientKeys
 from streamer.protocol.transport.curve import Handshake, Handshakes, connect_with
+from streamer.protocol.wire import Buffer
 
 Context = zmq.Context[zmq.Socket[bytes]]
 

@@ -12,20 +12,8 @@ from streamer.client.client_errors import DaemonError, DaemonSilentError, Refuse
 from streamer.client.connection import Connection, Context, Keys
 from streamer.client.messages import NAMED, check_columns
 from streamer.errors import UsageError
+from streamer.protocol import wire
 from streamer.protocol.endpoints import default_endpoint
-from streamer.protocol.header import (
-    MAX_HEADER_BYTES,
-    PROTOCOL,
-    Buffer,
-    Header,
-    Reason,
-    WireError,
-    malformed,
-    pack,
-    seal,
-    unpack,
-    unseal,
-)
 from streamer.protocol.payloads import decode_columns, encode_reads
 from streamer.protocol.schema import ACTIONS, TOPICS
 from streamer.protocol.transport.curve import Handshake
@@ -218,15 +206,17 @@ class Control(Connection):
             *self._reply(self._ask("coverage", target=target, bins=bins, barcode=barcode)),
         )
 
-    def _rows(self, kind: type[_Row], reply: Header, frames: Sequence[Buffer]) -> list[_Row]:
+    def _rows(
+        self, kind: type[_Row], reply: wire.Header, frames: Sequence[wire.Buffer]
+    ) -> list[_Row]:
         """Rows of integers whose columns are the frames of a reply."""
         try:
             columns = decode_columns(reply, frames)
             values = [columns.get(name) for name in kind._fields]
             sizes = {-1 if v is None or v.dtype != np.int64 else v.size for v in values}
             if len(sizes) > 1 or -1 in sizes:
-                raise malformed(f"its columns are not {', '.join(kind._fields)}")
-        except WireError as error:
+                raise wire.malformed(f"its columns are not {', '.join(kind._fields)}")
+        except wire.WireError as error:
             raise self._invalid(error) from None
         rows = zip(*(v.tolist() for v in values if v is not None), strict=True)
         return [kind(*row) for row in rows]
@@ -235,7 +225,7 @@ class Control(Connection):
         """Tell the daemon to finish what it has accepted and end."""
         self.request("drain")
 
-    def reload(self) -> Header:
+    def reload(self) -> wire.Header:
         """Have the daemon read the sources of its dictionary again, however long that takes.
 
         The reply describes the dictionary now in use (docs/protocol.md, section Control).
@@ -259,7 +249,7 @@ class Control(Connection):
             columns = decode_columns(reply, frames)
             keys = {"targets": names}
             check_columns(_DECISION, columns, reads=len(reads), k=0, keys=keys, distance=0)
-        except WireError as error:
+        except wire.WireError as error:
             raise self._invalid(error) from None
         rows = zip(*(columns[column.name].tolist() for column in _DECISION.columns), strict=True)
         return [
@@ -320,7 +310,7 @@ class Control(Connection):
         reply = self._late_reply("result", job=id_)
         return str(reply["path"]), int(reply["bytes"])
 
-    def result_parts(self, id_: str) -> Iterator[Buffer]:
+    def result_parts(self, id_: str) -> Iterator[wire.Buffer]:
         """The result of a job, an Arrow IPC file, in parts. RefusedError if there is none."""
         offset, size = 0, 1
         while offset < size:
@@ -339,14 +329,14 @@ class Control(Connection):
             yield part
             offset += len(part)
 
-    def request(self, command: str, **fields: Any) -> Header:
+    def request(self, command: str, **fields: Any) -> wire.Header:
         """The reply to one command.
 
         RefusedError if the daemon refuses it, DaemonSilentError if it does not reply in time.
         """
         return self._reply(self._ask(command, **fields))[0]
 
-    def _reply(self, number: int) -> tuple[Header, Sequence[Buffer]]:
+    def _reply(self, number: int) -> tuple[wire.Header, Sequence[wire.Buffer]]:
         """The reply to a request, and its further frames."""
         deadline = time.monotonic() + self._answer_seconds
         while (left := deadline - time.monotonic()) > 0:
@@ -360,7 +350,7 @@ class Control(Connection):
     def _job(self, command: str, **fields: Any) -> dict[str, Any]:
         return dict(self._late_reply(command, **fields)["job"])
 
-    def _late_reply(self, command: str, **fields: Any) -> Header:
+    def _late_reply(self, command: str, **fields: Any) -> wire.Header:
         """The reply to a command, however long it takes, as long as the daemon is alive.
 
         The command has no second effect if it is repeated. It is sent again if the daemon is there
@@ -387,7 +377,7 @@ class Control(Connection):
             heard = time.monotonic()
             number = reply.get("id", numbers[0])
             if number in numbers:
-                if number == early or reply.get("reason") != Reason.BUSY:
+                if number == early or reply.get("reason") != wire.Reason.BUSY:
                     return self._accepted(reply)
                 continue
             if number not in range(first, self._requests + 1):
@@ -403,36 +393,36 @@ class Control(Connection):
                 if restarted and command != "reload":
                     early = numbers[-1]
 
-    def _ask(self, command: str, frames: Sequence[Buffer] = (), **fields: Any) -> int:
+    def _ask(self, command: str, frames: Sequence[wire.Buffer] = (), **fields: Any) -> int:
         self._requests += 1
-        request = {"v": PROTOCOL, "id": self._requests, "command": command} | fields
+        request = {"v": wire.PROTOCOL, "id": self._requests, "command": command} | fields
         try:
-            packed = pack(request)
+            packed = wire.pack(request)
         except UnicodeEncodeError as error:
             raise UsageError(f"{error.object!r} is not UTF-8") from None
-        if len(packed) > MAX_HEADER_BYTES:
+        if len(packed) > wire.MAX_HEADER_BYTES:
             # if a message is far larger, the daemon ends the connection without an answer
             raise UsageError(
-                f"'{command}' with {len(packed)} bytes: at most {MAX_HEADER_BYTES} can be sent"
+                f"'{command}' with {len(packed)} bytes: at most {wire.MAX_HEADER_BYTES} can be sent"
             )
-        self._post(seal([packed, *frames]))
+        self._post(wire.seal([packed, *frames]))
         return self._requests
 
-    def _receive(self, seconds: float) -> tuple[Header, *tuple[Buffer, ...]]:
+    def _receive(self, seconds: float) -> tuple[wire.Header, *tuple[wire.Buffer, ...]]:
         """The next reply and its further frames; an empty reply if none comes in time."""
         if not self._poll(seconds):
             return ({},)
         try:
-            header, *frames = unseal(self._socket.recv_multipart())
+            header, *frames = wire.unseal(self._socket.recv_multipart())
             # a decision names all targets, so its header may be large
-            return unpack(header, limited=False), *frames
-        except WireError as error:
+            return wire.unpack(header, limited=False), *frames
+        except wire.WireError as error:
             raise self._invalid(error) from None
 
-    def _invalid(self, error: WireError) -> DaemonError:
+    def _invalid(self, error: wire.WireError) -> DaemonError:
         return DaemonError(self.endpoint, f"invalid reply: {error}")
 
-    def _accepted(self, reply: Header) -> Header:
+    def _accepted(self, reply: wire.Header) -> wire.Header:
         if not reply.get("ok"):
             raise RefusedError(self.endpoint, reply)
         return reply

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.protocol import schema
-from streamer.protocol.header import Header, WireError, integer, integers, malformed, text
 from streamer.protocol.payloads import Columns, FeedMessage, described
+from streamer.protocol.wire import Header, WireError, integer, integers, malformed, text
 from trie.codes import MAX_K
 from trie.cpu.jit import njit
 

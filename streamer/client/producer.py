@@ -17,7 +17,7 @@ from streamer.client.client_errors import DaemonError, StalledError, TooLargeErr
 from streamer.client.connection import Connection, Context, Keys
 from streamer.client.core.producer import Batch, Outgoing, ProducerCore
 from streamer.errors import UsageError
-from streamer.protocol import header
+from streamer.protocol import wire
 from streamer.protocol.checksum_kernels import combine
 from streamer.protocol.payloads import decode_batch, encode_batch, encode_reads, too_many_labels
 from streamer.protocol.transport.frames import Copier
@@ -41,7 +41,7 @@ class EncodedBatch:
     """
 
     names: Sequence[str]
-    frames: list[header.Buffer]
+    frames: list[wire.Buffer]
     checksum: int
 
     def __len__(self) -> int:
@@ -64,8 +64,8 @@ def encoded(reads: ReadBatch) -> EncodedBatch | ReadBatch:
     return _encoded(reads.names, encode_batch(reads))
 
 
-def _encoded(names: Sequence[str], frames: list[header.Buffer]) -> EncodedBatch:
-    return EncodedBatch(names, frames, header.crc32c(frames))
+def _encoded(names: Sequence[str], frames: list[wire.Buffer]) -> EncodedBatch:
+    return EncodedBatch(names, frames, wire.crc32c(frames))
 
 
 def parts(
@@ -98,7 +98,7 @@ def _parts(
         case _:
             made = _encoded([name for name, _ in reads], encode_reads(reads))
     if isinstance(made, EncodedBatch):
-        size, count = header.size_of(made.frames), len(made)
+        size, count = wire.size_of(made.frames), len(made)
         if size <= most:
             last = str(made.names[-1]) if count else None
             yield Batch(made.frames, size, made.checksum, count, last)
@@ -348,16 +348,16 @@ class ProducerSteps(Connection):
         while (received := self._copier.take()) is not None:
             frames, crc = received
             try:
-                self._core.hear(header.unpack(header.unseal(frames, crc=crc)[0]), time.monotonic())
-            except header.WireError as error:
+                self._core.hear(wire.unpack(wire.unseal(frames, crc=crc)[0]), time.monotonic())
+            except wire.WireError as error:
                 raise DaemonError(self.endpoint, f"invalid reply: {error}") from None
 
 
-def _sealed(message: Outgoing) -> list[header.Buffer]:
+def _sealed(message: Outgoing) -> list[wire.Buffer]:
     """All frames of a message; those of a batch are not read again."""
-    head = header.pack(message.header)
-    crc = combine(header.crc32c([head]), message.checksum, message.size)
-    return header.seal([head, *message.frames], int(crc))
+    head = wire.pack(message.header)
+    crc = combine(wire.crc32c([head]), message.checksum, message.size)
+    return wire.seal([head, *message.frames], int(crc))
 
 
 class Producer(ProducerSteps):

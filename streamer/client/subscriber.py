@@ -18,10 +18,10 @@ from streamer.client.connection import Connection, Context, Keys
 from streamer.client.core.subscriber import Cursor, HealingCore, SubscriberCore
 from streamer.client.messages import Message
 from streamer.errors import UsageError
-from streamer.protocol.header import Buffer, WireError
 from streamer.protocol.payloads import DENIED_TOPIC
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.frames import Copier
+from streamer.protocol.wire import Buffer, WireError
 
 # a message has at most 30 frames; one with more than this is damaged
 _MOST_FRAMES = 32

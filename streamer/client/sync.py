@@ -10,7 +10,7 @@ from streamer.client.connection import Context, Keys
 from streamer.client.core import subscriber
 from streamer.client.messages import Gap, RecordMessage
 from streamer.client.subscriber import SyncSocket, topic_names
-from streamer.protocol.header import WireError, opened, request
+from streamer.protocol.wire import WireError, opened, request
 
 _POLL_SECONDS = 0.2
 

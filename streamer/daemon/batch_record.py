@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from streamer.daemon.core.producers import ProducerState
 from streamer.dictionary.targets import Dictionary
 from streamer.matching.result import BatchResult
-from streamer.protocol.header import Header
 from streamer.protocol.payloads import Columns
+from streamer.protocol.wire import Header
 from streamer.sequences.read_batch import ReadBatch
 
 

@@ -23,21 +23,7 @@ from streamer.daemon.security.known_peers import KnownPeers
 from streamer.daemon.socket_worker import SocketWorker
 from streamer.daemon.worker import POLL_MILLISECONDS, Mailbox
 from streamer.errors import StreamerError
-from streamer.protocol.header import (
-    PROTOCOL,
-    Buffer,
-    Header,
-    Reason,
-    WireError,
-    answer,
-    flag,
-    integer,
-    malformed,
-    raw,
-    shown,
-    unpack,
-    unseal,
-)
+from streamer.protocol import wire
 from streamer.protocol.payloads import decode_batch, describe
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.curve import OVERHEAD_BYTES, receive_signed
@@ -78,9 +64,9 @@ class _Request(NamedTuple):
     envelope: list[bytes]
     key: str
     size: int
-    reply: Header
+    reply: wire.Header
     status: bool | None = None
-    frames: Sequence[Buffer] = ()
+    frames: Sequence[wire.Buffer] = ()
 
 
 class ControlWorker(SocketWorker):
@@ -102,7 +88,7 @@ class ControlWorker(SocketWorker):
         drain: Callable[[str], None],
         reload: Callable[[str, str, Reply], None],
         ask: Callable[[ReadBatch, Answer], None],
-        jobs: Callable[[str, Header, Rights, JobReply], None] | None = None,
+        jobs: Callable[[str, wire.Header, Rights, JobReply], None] | None = None,
         gate: Gatekeeper | None = None,
     ) -> None:
         super().__init__("control", status, context, notify, gate)
@@ -117,7 +103,7 @@ class ControlWorker(SocketWorker):
         self._pending: dict[bytes, deque[_Request]] = {}  # by route, in order
         self._count = self._bytes = 0
         # the status, made once a turn: without and with the subscriptions
-        self._replies: dict[bool, Header] = {}
+        self._replies: dict[bool, wire.Header] = {}
         self._memory = DeviceMemory()
 
     def work(self) -> None:
@@ -156,10 +142,10 @@ class ControlWorker(SocketWorker):
                 sender, frames = receive_signed(socket, signed=self._peers.guarded)
             except zmq.Again:
                 break
-            rights: Rights | WireError | None
+            rights: Rights | wire.WireError | None
             try:
                 rights = self._peers.rights(frames[0], sender)
-            except WireError as error:
+            except wire.WireError as error:
                 rights = error
                 self._unknown[frames[0]] = sender.user
             if rights is None:
@@ -196,7 +182,7 @@ class ControlWorker(SocketWorker):
             if request.status is not None:
                 reply = reply | {"status": self._fields(subscriptions=request.status)}
             try:
-                frames = answer(reply, request.frames)
+                frames = wire.answer(reply, request.frames)
                 socket.send_multipart([*request.envelope, *frames], zmq.NOBLOCK)
             except zmq.Again:
                 return
@@ -211,14 +197,16 @@ class ControlWorker(SocketWorker):
         self._bytes -= waiting.popleft().size
         self._count -= 1
 
-    def _fields(self, *, subscriptions: bool) -> Header:
+    def _fields(self, *, subscriptions: bool) -> wire.Header:
         if subscriptions not in self._replies:
             fields = self._status.fields(subscriptions=subscriptions)
             gpus = self._memory.fields(self._status.cards)
             self._replies[subscriptions] = fields | {"gpus": gpus}
         return self._replies[subscriptions]
 
-    def _obey(self, frames: list[bytes], rights: Rights | WireError, key: str) -> _Request | None:
+    def _obey(
+        self, frames: list[bytes], rights: Rights | wire.WireError, key: str
+    ) -> _Request | None:
         """Do what a message asks for; None if its reply comes later. A WireError becomes its reply.
 
         rights, key: those of its sender, or why it has none.
@@ -227,36 +215,38 @@ class ControlWorker(SocketWorker):
         envelope, frames = frames[:1], frames[1:]
         if frames and not frames[0]:
             envelope.append(frames.pop(0))
-        reply: Header = {"v": PROTOCOL}
+        reply: wire.Header = {"v": wire.PROTOCOL}
         request = _Request(envelope, key, size, reply)
         try:
-            header, *data = unseal(frames)
-            fields = unpack(header)
+            header, *data = wire.unseal(frames)
+            fields = wire.unpack(header)
             if "id" in fields:
                 reply["id"] = fields["id"]
             command = fields.get("command")
-            if isinstance(rights, WireError):
+            if isinstance(rights, wire.WireError):
                 raise rights
             # an unknown command is refused as unknown, not as denied
             if command in COMMANDS and not rights.may_order(command):
                 denied = rights.denial(f"ask for '{command}'")
                 raise denied
             if data and command != "ask":
-                raise malformed(f"a request is a header and its checksum, not {len(frames)} frames")
+                raise wire.malformed(
+                    f"a request is a header and its checksum, not {len(frames)} frames"
+                )
             return self._do(request, fields, data, rights)
-        except WireError as error:
+        except wire.WireError as error:
             return request._replace(reply=reply | _refusal(error))
 
     def _do(
-        self, request: _Request, fields: Header, data: Sequence[Buffer], rights: Rights
+        self, request: _Request, fields: wire.Header, data: Sequence[wire.Buffer], rights: Rights
     ) -> _Request | None:
         """Execute a command; returns the request with its reply, None if that comes later."""
         status, later = self._status, partial(self._later, request)
-        reply: Header = {}
-        columns: Sequence[Buffer] = ()
+        reply: wire.Header = {}
+        columns: Sequence[wire.Buffer] = ()
         match fields.get("command"):
             case "status":
-                request = request._replace(status=flag(fields, "subscriptions"))
+                request = request._replace(status=wire.flag(fields, "subscriptions"))
             case "drain":
                 self._drain("command on the control socket")
             case "reload":
@@ -279,43 +269,46 @@ class ControlWorker(SocketWorker):
                 reply, columns = _curve(status)
             case command if command in JOB_COMMANDS:
                 if self._jobs is None:
-                    raise WireError(
-                        Reason.DENIED,
+                    raise wire.WireError(
+                        wire.Reason.DENIED,
                         "there are no jobs: set jobs.directories in the configuration",
                     )
                 self._jobs(command, fields, rights, later)
                 return None
             case command:
                 known = ", ".join(COMMANDS)
-                raise malformed(f"unknown command {shown(command)} (known: {known})")
+                raise wire.malformed(f"unknown command {wire.shown(command)} (known: {known})")
         reply = request.reply | reply | {"type": "reply", "ok": True}
         return request._replace(reply=reply, frames=columns)
 
     def _later(
-        self, request: _Request, outcome: Header | WireError, frames: Sequence[Buffer] = ()
+        self,
+        request: _Request,
+        outcome: wire.Header | wire.WireError,
+        frames: Sequence[wire.Buffer] = (),
     ) -> None:
         """Reply to a request that was answered later; from any thread."""
-        if isinstance(outcome, WireError):
+        if isinstance(outcome, wire.WireError):
             outcome = _refusal(outcome)
         reply = request.reply | {"type": "reply", "ok": True} | outcome
         size = request.size + sum(map(len, frames))
         self.inbox.put(request._replace(size=size, reply=reply, frames=frames))
 
 
-def _rows(status: DaemonStatus, request: Header) -> Header:
+def _rows(status: DaemonStatus, request: wire.Header) -> wire.Header:
     """As many rows of target counts as fit, from a number on; and the number of the next row."""
     tally = _tally(status)
     by = request.get("by")
     if by not in (None, "barcode", "group"):
-        raise malformed(f"field 'by' is {shown(by)}, must be 'barcode', 'group' or nil")
-    first = integer(request, "first") if "first" in request else 0
-    more = flag(request, "more")
+        raise wire.malformed(f"field 'by' is {wire.shown(by)}, must be 'barcode', 'group' or nil")
+    first = wire.integer(request, "first") if "first" in request else 0
+    more = wire.flag(request, "more")
     rows, numbers, of = tally.some_rows(
-        first, _MOST_ROWS, by, found=flag(request, "found"), more=more
+        first, _MOST_ROWS, by, found=wire.flag(request, "found"), more=more
     )
     if not of:
-        raise WireError(
-            Reason.SOURCES, "no target has a group: add the column group to dictionary.targets"
+        raise wire.WireError(
+            wire.Reason.SOURCES, "no target has a group: add the column group to dictionary.targets"
         )
     part = next(parted(rows), [])
     columns = TOPICS["barcodes" if by == "barcode" else "targets"].shown.split()
@@ -326,58 +319,64 @@ def _rows(status: DaemonStatus, request: Header) -> Header:
     return found | status.answers()
 
 
-def _coverage(status: DaemonStatus, request: Header) -> tuple[Header, Sequence[Buffer]]:
+def _coverage(
+    status: DaemonStatus, request: wire.Header
+) -> tuple[wire.Header, Sequence[wire.Buffer]]:
     """The coverage of a target: header fields that describe the columns, and the columns."""
     tally = _tally(status)
     if not status.config.answers.coverage:
-        raise WireError(
-            Reason.SOURCES,
+        raise wire.WireError(
+            wire.Reason.SOURCES,
             "coverage is not counted: set answers.coverage = true in the configuration",
         )
     barcode = request.get("barcode")
     if barcode is not None and status.config.answers.coverage != "barcode":
-        raise WireError(
-            Reason.SOURCES, "coverage is not counted by barcode: set answers.coverage = 'barcode'"
+        raise wire.WireError(
+            wire.Reason.SOURCES,
+            "coverage is not counted by barcode: set answers.coverage = 'barcode'",
         )
     target = request.get("target")
     if not isinstance(target, str):
-        raise malformed("field 'target' must be a string")
-    bins = integer(request, "bins", 1, MAX_BINS) if "bins" in request else _BINS
+        raise wire.malformed("field 'target' must be a string")
+    bins = wire.integer(request, "bins", 1, MAX_BINS) if "bins" in request else _BINS
     try:
         columns = tally.coverage(target, bins, None if barcode is None else str(barcode))
     except StreamerError:
         # an unknown name may be anything
-        raise malformed(f"no target of the dictionary is {shown(target)}") from None
+        raise wire.malformed(f"no target of the dictionary is {wire.shown(target)}") from None
     if columns is None:
-        raise WireError(
-            Reason.SOURCES,
+        raise wire.WireError(
+            wire.Reason.SOURCES,
             "a saved dictionary does not hold the places of its k-mers: use its sources",
         )
     fields = {"columns": describe(columns)} | status.answers()
-    return fields, [raw(values) for values in columns.values()]
+    return fields, [wire.raw(values) for values in columns.values()]
 
 
 def _tally(status: DaemonStatus) -> TargetTally:
     if not status.config.answers.targets:
-        raise WireError(
-            Reason.SOURCES, "nothing is counted: set answers.targets = true in the configuration"
+        raise wire.WireError(
+            wire.Reason.SOURCES,
+            "nothing is counted: set answers.targets = true in the configuration",
         )
     if status.state == STARTING or status.tally is None:
-        raise WireError(Reason.BUSY, "still starting: ask again once the state is running")
+        raise wire.WireError(
+            wire.Reason.BUSY, "still starting: ask again once the state is running"
+        )
     return status.tally
 
 
-def _curve(status: DaemonStatus) -> tuple[Header, Sequence[Buffer]]:
+def _curve(status: DaemonStatus) -> tuple[wire.Header, Sequence[wire.Buffer]]:
     """The novelty curve: header fields that describe the columns, and the columns."""
     if status.novelty is None:
-        raise WireError(
-            Reason.SOURCES,
+        raise wire.WireError(
+            wire.Reason.SOURCES,
             "the dictionary learns nothing from the reads: set dictionary.mode = 'grow'",
         )
     columns = status.novelty.columns()
     fields = {"version": status.version, "columns": describe(columns)}
-    return fields, [raw(values) for values in columns.values()]
+    return fields, [wire.raw(values) for values in columns.values()]
 
 
-def _refusal(error: WireError) -> Header:
+def _refusal(error: wire.WireError) -> wire.Header:
     return {"type": "reply", "ok": False} | error.fields()

@@ -38,8 +38,8 @@ from streamer.matching.reports import Assignment
 from streamer.matching.result import BatchResult
 from streamer.matching.spec import MatchSpec
 from streamer.matching.target_tally import TargetTally
-from streamer.protocol.header import Header
 from streamer.protocol.payloads import Make
+from streamer.protocol.wire import Header
 from streamer.sequences.read_batch import ReadBatch
 from trie.cpu.compiling import compile_notice
 

@@ -24,7 +24,6 @@ from streamer.daemon.publish import Group
 from streamer.daemon.security.known_peers import ENDED, KnownPeers, end, inode
 from streamer.daemon.socket_worker import SocketWorker
 from streamer.daemon.worker import POLL_MILLISECONDS, Mailbox
-from streamer.protocol.header import WireError
 from streamer.protocol.payloads import DENIED_TOPIC
 from streamer.protocol.transport.curve import HANDSHAKE_BYTES, descriptor_of
 from streamer.protocol.transport.frames import (
@@ -35,6 +34,7 @@ from streamer.protocol.transport.frames import (
     measure,
     send_all,
 )
+from streamer.protocol.wire import WireError
 
 if TYPE_CHECKING:
     from streamer.daemon.security.gatekeeper import Gatekeeper

@@ -28,21 +28,8 @@ from streamer.daemon.security.known_peers import KnownPeers
 from streamer.daemon.socket_worker import SocketWorker
 from streamer.daemon.worker import POLL_MILLISECONDS, Mailbox
 from streamer.matching.match_engine import MakeTogether
+from streamer.protocol import wire
 from streamer.protocol.checksum_kernels import combine, continue_crc32c
-from streamer.protocol.header import (
-    MAX_HEADER_BYTES,
-    SEAL_BYTES,
-    Buffer,
-    Header,
-    WireError,
-    answer,
-    crc32c,
-    crc32c_address,
-    malformed,
-    size_of,
-    unpack,
-    unseal,
-)
 from streamer.protocol.payloads import NO_NAMES, Make, decode_batch, with_context
 from streamer.protocol.transport.curve import Sender
 from streamer.protocol.transport.frames import receive, send_all
@@ -64,7 +51,7 @@ _NAMES, _OFFSETS, _LETTERS = range(1, _FRAMES - 1)
 
 
 def decode_batches(
-    messages: Sequence[tuple[Header, Sequence[memoryview]]], make: MakeTogether
+    messages: Sequence[tuple[wire.Header, Sequence[memoryview]]], make: MakeTogether
 ) -> list[tuple[ReadBatch, bytes] | None]:
     """What ``decode_batch`` returns for each batch, or None: then call ``unseal`` and that.
 
@@ -72,7 +59,7 @@ def decode_batches(
     None, the checksum in the last frame is right. The letters stay in their frames.
     """
     decoded: list[tuple[ReadBatch, bytes] | None] = [None] * len(messages)
-    address = crc32c_address()
+    address = wire.crc32c_address()
     regular = [
         at
         for at, (header, frames) in enumerate(messages)
@@ -80,7 +67,7 @@ def decode_batches(
         and _FRAMES <= len(frames) <= _FRAMES + 1
         and len(frames[_OFFSETS]) >= 8
         and not len(frames[_OFFSETS]) % 8
-        and len(frames[-1]) == SEAL_BYTES
+        and len(frames[-1]) == wire.SEAL_BYTES
     ]
     if not (address and regular) or sys.byteorder == "big":
         return decoded
@@ -111,10 +98,10 @@ def decode_batches(
     batches = make([column[1:] for column in columns], sums)
     for (at, packed, *_), batch, checksum in zip(columns, batches, sums.tolist(), strict=True):
         *further, seal = messages[at][1][_LETTERS + 1 :]
-        if batch is None or crc32c(further, checksum) != int.from_bytes(seal, "little"):
+        if batch is None or wire.crc32c(further, checksum) != int.from_bytes(seal, "little"):
             continue
         # ``decode_batch`` reports what is wrong with a context
-        with suppress(WireError):
+        with suppress(wire.WireError):
             decoded[at] = with_context(batch, further), packed.packed
     return decoded
 
@@ -173,17 +160,17 @@ class _Message:
         self.rights = rights
         self.sealed = frames
         self.frames = frames[1:-1]
-        self._header: Header | None = None
+        self._header: wire.Header | None = None
         # the batch, if it was decoded ahead of time together with others
         self.decoded: tuple[ReadBatch, bytes] | None = None
 
     @property
-    def header(self) -> Header:
+    def header(self) -> wire.Header:
         """The fields of the header, unpacked on demand; WireError if there is none."""
         if self._header is None:
             if not self.sealed:
-                raise malformed("a message without frames")
-            self._header = unpack(self.sealed[0])
+                raise wire.malformed("a message without frames")
+            self._header = wire.unpack(self.sealed[0])
         return self._header
 
     @property
@@ -191,9 +178,9 @@ class _Message:
         """The checksum of the frames, from that of the message; WireError if it is wrong."""
         # a batch that was decoded ahead has been checked
         if self.decoded is None:
-            unseal(self.sealed)
+            wire.unseal(self.sealed)
         whole = int.from_bytes(self.sealed[-1], "little")
-        return int(combine(crc32c(self.sealed[:1]), whole, size_of(self.frames)))
+        return int(combine(wire.crc32c(self.sealed[:1]), whole, wire.size_of(self.frames)))
 
 
 class IngestWorker(SocketWorker):
@@ -253,7 +240,7 @@ class IngestWorker(SocketWorker):
 
     def work(self) -> None:
         """Serve producers until told to stop."""
-        frame_limit = self._limits.max_batch_bytes + MAX_HEADER_BYTES
+        frame_limit = self._limits.max_batch_bytes + wire.MAX_HEADER_BYTES
         socket = self.bind(
             zmq.ROUTER,
             {
@@ -330,7 +317,7 @@ class IngestWorker(SocketWorker):
             route = bytes(frames[0])
             try:
                 rights = self._peers.rights(route, sender)
-            except WireError as error:
+            except wire.WireError as error:
                 self.core.refuse(route, error, {})
                 self._unknown.add(route)
                 continue
@@ -350,31 +337,31 @@ class IngestWorker(SocketWorker):
 
     def _is_likely(self, message: _Message) -> bool:
         try:
-            size = size_of(message.frames)
+            size = wire.size_of(message.frames)
             return self.core.is_likely(message.header, size, message.rights)
-        except WireError:
+        except wire.WireError:
             return False
 
     def _handle(self, message: _Message) -> None:
         try:
             # the checksum comes first: no field of a damaged message is trusted
             content, header = message.content, message.header
-        except WireError as error:
+        except wire.WireError as error:
             self.core.refuse(message.route, error, {})
             return
         if message.frames and header.get("type") == "hello":
             problem = f"a hello is a header and its checksum, not {len(message.sealed)} frames"
-            longer = malformed(problem)
+            longer = wire.malformed(problem)
             self.core.refuse(message.route, longer, header, message.rights)
             return
-        size = size_of(message.frames)
+        size = wire.size_of(message.frames)
         offer = self.core.message(message.route, header, size, content, message.rights)
         if offer is None:
             return
         make, _ = self._makers()
         try:
             batch, names = message.decoded or decode_batch(header, message.frames, make)
-        except WireError as error:
+        except wire.WireError as error:
             self.core.refuse(message.route, error, header)
             return
         growing = None
@@ -383,7 +370,7 @@ class IngestWorker(SocketWorker):
             batch, names = make([], np.zeros(1, dtype=np.int64), b""), NO_NAMES
         self._forward(self.core.accept(offer, batch, names, growing))
 
-    def _may_have(self, route: bytes, header: Header) -> bool:
+    def _may_have(self, route: bytes, header: wire.Header) -> bool:
         """Whether the client that now has the route may get an answer."""
         rights = self._peers.reached(route)
         if header["type"] == "refused":
@@ -392,14 +379,14 @@ class IngestWorker(SocketWorker):
         return rights is not None and rights.may_send(header["producer"])
 
     def _send(self, socket: zmq.Socket[bytes]) -> None:
-        messages: list[list[Buffer]] = []
-        frames: list[Buffer] = []
-        last: Header | None = None
+        messages: list[list[wire.Buffer]] = []
+        frames: list[wire.Buffer] = []
+        last: wire.Header | None = None
         for route, header in self.core.answers():
             if not self._may_have(route, header):
                 continue
             if header is not last:
-                frames, last = answer(header), header
+                frames, last = wire.answer(header), header
                 if header["type"] == "refused":
                     about = {key: header[key] for key in _LOGGED if key in header}
                     log.debug("refused", **about, why=header["message"])

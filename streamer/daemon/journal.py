@@ -17,7 +17,7 @@ from streamer.daemon.restore import identity, put_snapshot
 from streamer.daemon.worker import POLL_SECONDS, Inbox, Worker
 from streamer.journal.record import Begun, JournalDamage, JournalFull, JournalUnread, Record
 from streamer.journal.store import Journal
-from streamer.protocol.header import size_of
+from streamer.protocol.wire import size_of
 
 Epochs = Sequence[tuple[str, int]]
 """Names of producers, each with an epoch that begins once it is stored."""

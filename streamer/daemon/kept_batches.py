@@ -27,8 +27,8 @@ from streamer.journal.store import Journal
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.result import BatchResult
 from streamer.matching.target_tally import TargetTally
-from streamer.protocol.header import Buffer, Header, raw
 from streamer.protocol.schema import TOPICS
+from streamer.protocol.wire import Buffer, Header, raw
 from streamer.sequences.read_batch import ReadBatch
 
 PARTS = TOPICS["upgrade"].parts

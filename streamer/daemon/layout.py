@@ -28,9 +28,9 @@ from streamer.daemon.batch_record import Matched
 from streamer.matching import reports
 from streamer.matching.events import runs, summarize
 from streamer.protocol.checksum_kernels import continue_crc32c
-from streamer.protocol.header import crc32c, crc32c_address
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.frames import Placed
+from streamer.protocol.wire import crc32c, crc32c_address
 from trie.cpu.intrinsics import array_address, pointer, popcount, word_at
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_all, usable_cores

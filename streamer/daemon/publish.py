@@ -21,10 +21,10 @@ from streamer.journal.record import Key, Record
 from streamer.matching.decisions import Decisions
 from streamer.matching.match_engine import NO_CODES
 from streamer.protocol.checksum_kernels import combine
-from streamer.protocol.header import SEAL_BYTES, Buffer, Header, crc32c, raw, seal, size_of
 from streamer.protocol.payloads import Columns, describe, encode_context, encode_feed, encode_head
 from streamer.protocol.schema import LIVE_ONLY, TOPICS
 from streamer.protocol.transport.frames import Message
+from streamer.protocol.wire import SEAL_BYTES, Buffer, Header, crc32c, raw, seal, size_of
 from streamer.sequences.context import ReadContext
 from streamer.sequences.read_batch import ReadBatch
 from trie.windows import NO_SET

@@ -13,8 +13,8 @@ from streamer.daemon.publish import decision_content
 from streamer.matching.decisions import PROCEED, Decider, DecisionRule
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.reports import Assignment
-from streamer.protocol.header import Buffer, Header, Reason, WireError, raw
 from streamer.protocol.payloads import Columns, describe
+from streamer.protocol.wire import Buffer, Header, Reason, WireError, raw
 from streamer.sequences.read_batch import ReadBatch
 
 _WAITING = 256

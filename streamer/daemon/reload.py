@@ -14,7 +14,7 @@ from streamer.daemon.restore import fingerprint
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.matching.matcher import StreamMatcher, load_dictionary
-from streamer.protocol.header import Header, Reason, WireError
+from streamer.protocol.wire import Header, Reason, WireError
 
 Reply = Callable[[Header | WireError], None]
 """Takes the further fields of a reply, or an error; called from any thread."""

@@ -15,7 +15,7 @@ from streamer.daemon.stored_messages import StoredMessages, stored_topics
 from streamer.journal.data_files import PIECE_BYTES, SnapshotFile
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import JournalDamage, JournalError, JournalExpired, Record
-from streamer.protocol.header import Buffer, Reason, WireError
+from streamer.protocol.wire import Buffer, Reason, WireError
 
 # bytes of cached records, which several pulls may read, and positions where pulls continue
 _CACHE_BYTES, _PLACES = 32 << 20, 64

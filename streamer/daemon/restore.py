@@ -26,7 +26,7 @@ from streamer.matching.matcher import Start
 from streamer.matching.novelty import NoveltyCurve
 from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec
-from streamer.protocol.header import Header, crc32c, raw, size_of
+from streamer.protocol.wire import Header, crc32c, raw, size_of
 
 _NO_CODES = np.zeros(0, np.uint64)
 # records between two pauses, if only their database rows are read

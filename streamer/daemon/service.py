@@ -47,9 +47,9 @@ from streamer.errors import StreamerError
 from streamer.journal.record import JournalError
 from streamer.matching.spec import MatchSpec
 from streamer.protocol.endpoints import reachable, socket_path
-from streamer.protocol.header import pack, seal, size_of
 from streamer.protocol.keys import ClientKeys
 from streamer.protocol.payloads import decode_batch, encode_reads
+from streamer.protocol.wire import pack, seal, size_of
 from streamer.sequences.read_batch import ReadBatch
 
 if TYPE_CHECKING:

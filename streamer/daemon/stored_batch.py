@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.daemon.stored_messages import StoredRecord
-from streamer.protocol.header import Buffer
 from streamer.protocol.payloads import decode_context, decode_names
+from streamer.protocol.wire import Buffer
 from streamer.sequences.read_batch import ReadBatch
 from trie.codes import unpack_codes
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.journal.record import Record
-from streamer.protocol.header import PROTOCOL, Buffer, Header, size_of
+from streamer.protocol.wire import PROTOCOL, Buffer, Header, size_of
 
 BATCH, DICTIONARY, REVISION, SETTLED = "batch", "dictionary", "revision", "settled"
 """Kinds of records."""

@@ -33,8 +33,8 @@ from streamer.daemon.socket_worker import bind
 from streamer.errors import StreamerError
 from streamer.journal.reader import JournalReader
 from streamer.journal.record import JournalError
-from streamer.protocol.header import MAX_HEADER_BYTES, Buffer, WireError, size_of
 from streamer.protocol.transport.curve import Sender, receive_signed
+from streamer.protocol.wire import MAX_HEADER_BYTES, Buffer, WireError, size_of
 from trie.cpu.machine import end_with
 
 if TYPE_CHECKING:

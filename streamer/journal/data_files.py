@@ -42,7 +42,7 @@ from streamer.journal.record import (
     Record,
     Snapshot,
 )
-from streamer.protocol.header import crc32c
+from streamer.protocol.wire import crc32c
 from trie.cpu.threads import GIL_BYTES
 
 HEADER_BYTES = 64

@@ -24,7 +24,7 @@ from streamer.journal.record import (
     JournalUnread,
     Record,
 )
-from streamer.protocol.header import crc32c
+from streamer.protocol.wire import crc32c
 
 # SQLite's ``application_id`` and ``user_version``: the file is ours, the format of the journal
 _OURS = 0x6B6D6A6C, 3

@@ -59,7 +59,7 @@ from streamer.journal.record_index import (
     record_row,
     row_checksum,
 )
-from streamer.protocol.header import crc32c
+from streamer.protocol.wire import crc32c
 
 _HOUR = 3600 * 10**9
 _AT_ONCE = 1024  # records per call; appends wait for it

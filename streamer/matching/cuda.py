@@ -38,7 +38,7 @@ from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.protocol.checksum_kernels import continue_crc32c
-from streamer.protocol.header import crc32c_address
+from streamer.protocol.wire import crc32c_address
 from streamer.sequences.read_batch import BadReadError, Letters, RawReads, ReadBatch
 from trie.codes import LETTER_TO_CODE, InvalidBaseError, check_k, encode, reverse_codes
 from trie.cpu import array_pool

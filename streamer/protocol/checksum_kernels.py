@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streamer.protocol.header import CALL_BYTES
+from streamer.protocol.wire import CALL_BYTES
 from trie.cpu.jit import njit
 from trie.cpu.llvm import foreign
 

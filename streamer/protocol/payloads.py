@@ -16,24 +16,7 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.protocol.header import (
-    MAX_NAME_BYTES,
-    PROTOCOL,
-    UNPACK_ERRORS,
-    Buffer,
-    Header,
-    Reason,
-    WireError,
-    integers,
-    malformed,
-    not_msgpack,
-    raw,
-    seal,
-    shown,
-    text_keys,
-    unpack_frame,
-    unseal,
-)
+from streamer.protocol import wire
 from streamer.protocol.schema import FEED, MAX_LABEL_BYTES, MAX_LABELS, RECORD_TOPICS, TOPICS
 from streamer.sequences.context import TIME_BYTES, LabelColumn, ReadContext, check_times
 from streamer.sequences.read_batch import BadReadError, PackedNames, ReadBatch, bad_name, offsets_of
@@ -54,7 +37,7 @@ def encode_context(context: ReadContext | None) -> bytes | None:
         return None
     columns: dict[str, Any] = {}
     if (context.channel >= 0).any():
-        columns["channel"] = bytes(raw(context.channel))
+        columns["channel"] = bytes(wire.raw(context.channel))
     width = context.start_time.dtype.itemsize
     text = context.start_time.view(np.uint8).reshape(-1, width)
     if text.any():
@@ -67,7 +50,7 @@ def encode_context(context: ReadContext | None) -> bytes | None:
             column = column.used()
         if (column.index >= 0).any():
             index = np.where(column.index < MAX_LABELS, column.index, -1).astype(np.int32)
-            columns[name] = [list(column.labels[:MAX_LABELS]), bytes(raw(index))]
+            columns[name] = [list(column.labels[:MAX_LABELS]), bytes(wire.raw(index))]
     return msgpack.packb(columns) if columns else None
 
 
@@ -77,11 +60,11 @@ def too_many_labels(context: ReadContext | None) -> bool:
     return any(len(c.labels) > MAX_LABELS and len(c.used().labels) > MAX_LABELS for c in columns)
 
 
-def decode_context(frame: Buffer, reads: int) -> ReadContext:
+def decode_context(frame: wire.Buffer, reads: int) -> ReadContext:
     """The context of ``reads`` reads; WireError if it is invalid. Unknown keys are ignored."""
-    columns = unpack_frame(frame, "the context")
+    columns = wire.unpack_frame(frame, "the context")
     if not isinstance(columns, dict):
-        raise malformed("the context must be a map")
+        raise wire.malformed("the context must be a map")
     channel = np.full(reads, -1, np.int32)
     if "channel" in columns:
         channel = _numbers("channel", columns["channel"], reads, _MOST_CHANNEL)
@@ -95,7 +78,7 @@ def decode_context(frame: Buffer, reads: int) -> ReadContext:
     return ReadContext(channel, times.view(f"S{TIME_BYTES}").reshape(-1), *labels)
 
 
-def with_context(batch: ReadBatch, further: Sequence[Buffer]) -> ReadBatch:
+def with_context(batch: ReadBatch, further: Sequence[wire.Buffer]) -> ReadBatch:
     """The batch, given the context in ``further``, if any; WireError as ``decode_context``."""
     if further:
         # a copy would be of another class if its letters are packed
@@ -111,9 +94,11 @@ def _take_times(column: Any, times: NDArray[np.uint8]) -> None:
             given = np.frombuffer(text, np.uint8).reshape(reads, width)
         case _:
             problem = f"'start_time' of the context must be a width up to {most} and its bytes"
-            raise malformed(problem)
+            raise wire.malformed(problem)
     if (bad := int(check_times(given, times))) >= 0:
-        raise malformed(f"read {bad + 1}: 'start_time' of the context is not a time", index=bad)
+        raise wire.malformed(
+            f"read {bad + 1}: 'start_time' of the context is not a time", index=bad
+        )
 
 
 def _fits(width: int, most: int) -> bool:
@@ -126,7 +111,7 @@ def _labels(name: str, column: Any, reads: int) -> LabelColumn:
         case [list(labels), bytes(index), *_]:
             pass
         case _:
-            raise malformed(f"'{name}' of the context must be an array of texts and indices")
+            raise wire.malformed(f"'{name}' of the context must be an array of texts and indices")
     fine = all(
         isinstance(label, str)
         and 0 < len(label.encode("utf-8", "surrogatepass")) <= MAX_LABEL_BYTES
@@ -135,19 +120,19 @@ def _labels(name: str, column: Any, reads: int) -> LabelColumn:
     )
     if len(labels) > MAX_LABELS or not fine:
         problem = f"{MAX_LABELS} printable texts of {MAX_LABEL_BYTES} bytes at most"
-        raise malformed(f"'{name}' of the context must have {problem}")
+        raise wire.malformed(f"'{name}' of the context must have {problem}")
     return LabelColumn(labels, _numbers(name, index, reads, len(labels) - 1))
 
 
 def _numbers(name: str, data: Any, reads: int, most: int) -> NDArray[np.int32]:
     if not isinstance(data, bytes) or len(data) != 4 * reads:
-        raise malformed(f"'{name}' of the context must have 4 bytes for each of {reads} reads")
+        raise wire.malformed(f"'{name}' of the context must have 4 bytes for each of {reads} reads")
     numbers = np.frombuffer(data, "<i4").astype(np.int32, copy=False)
     wrong = np.flatnonzero((numbers < -1) | (numbers > most))
     if wrong.size:
         index = int(wrong[0])
         problem = f"'{name}' of the context is {numbers[index]}, must be -1 to {most}"
-        raise malformed(f"read {index + 1}: {problem}", index=index)
+        raise wire.malformed(f"read {index + 1}: {problem}", index=index)
     return numbers
 
 
@@ -157,12 +142,12 @@ _COLUMNS = 3
 NO_NAMES = bytes(msgpack.packb([]))
 """The frame of names of a batch without reads."""
 
-Make = Callable[[Sequence[str], NDArray[np.int64], Buffer], ReadBatch]
+Make = Callable[[Sequence[str], NDArray[np.int64], wire.Buffer], ReadBatch]
 
 
-def encode_batch(batch: ReadBatch) -> list[Buffer]:
+def encode_batch(batch: ReadBatch) -> list[wire.Buffer]:
     """The data frames of a batch as columns; they are copies, so the batch may change later."""
-    offsets = np.frombuffer(raw(batch.offsets), dtype=np.uint8)
+    offsets = np.frombuffer(wire.raw(batch.offsets), dtype=np.uint8)
     memory = array_pool.empty(offsets.size + batch.bases.size, np.uint8)
     memory[: offsets.size] = offsets
     decode(batch.bases, memory[offsets.size :])
@@ -174,7 +159,7 @@ def encode_batch(batch: ReadBatch) -> list[Buffer]:
     return [packed, *(column.data for column in columns), *further]
 
 
-def encode_reads(reads: Iterable[tuple[str, str | bytes]]) -> list[Buffer]:
+def encode_reads(reads: Iterable[tuple[str, str | bytes]]) -> list[wire.Buffer]:
     """The data frames of (name, sequence) pairs as columns; the daemon checks them."""
     names: list[str] = []
     sequences: list[bytes] = []
@@ -183,11 +168,11 @@ def encode_reads(reads: Iterable[tuple[str, str | bytes]]) -> list[Buffer]:
         sequences.append(_letters(sequence))
     # the daemon refuses surrogates, with the name of the read
     packed = msgpack.packb(names, unicode_errors="surrogatepass")
-    return [packed, raw(offsets_of(sequences)), b"".join(sequences)]
+    return [packed, wire.raw(offsets_of(sequences)), b"".join(sequences)]
 
 
 def decode_batch(
-    header: Header, frames: Sequence[Buffer], make: Make = ReadBatch.from_letters
+    header: wire.Header, frames: Sequence[wire.Buffer], make: Make = ReadBatch.from_letters
 ) -> tuple[ReadBatch, bytes]:
     """The reads of a batch message, and its names as a msgpack array. WireError for any fault.
 
@@ -200,14 +185,14 @@ def decode_batch(
         case "list":
             names, offsets, letters, packed = _from_list(frames)
         case form:
-            raise malformed(f"form {shown(form)}, must be 'columns' or 'list'")
+            raise wire.malformed(f"form {wire.shown(form)}, must be 'columns' or 'list'")
     try:
         return with_context(make(names, offsets, letters), frames[_COLUMNS:]), packed
     except BadReadError as error:
         # shortened: a name may be as long as the batch, and unread refusals stay in memory
-        name = names[error.index][:MAX_NAME_BYTES]
-        raise WireError(
-            Reason.BASE,
+        name = names[error.index][: wire.MAX_NAME_BYTES]
+        raise wire.WireError(
+            wire.Reason.BASE,
             f"read {error.index + 1} ({name}), position {error.position + 1}: {error}",
             index=error.index,
             name=name,
@@ -215,29 +200,29 @@ def decode_batch(
         ) from None
 
 
-def decode_names(frame: Buffer) -> Sequence[str]:
+def decode_names(frame: wire.Buffer) -> Sequence[str]:
     """The names in a frame, a msgpack array of printable strings; WireError if it is not one."""
     packed = PackedNames.of(frame)
     if packed is not None:
         return packed
     # names beyond ASCII, or damage
-    names = unpack_frame(frame, "the frame of names", "surrogateescape")
+    names = wire.unpack_frame(frame, "the frame of names", "surrogateescape")
     if not isinstance(names, list) or not set(map(type, names)) <= {str}:
-        raise malformed("the frame of names must be an array of strings")
+        raise wire.malformed("the frame of names must be an array of strings")
     _check_names(names)
     return names
 
 
-_Reads = tuple[Sequence[str], NDArray[np.int64], Buffer, bytes]
+_Reads = tuple[Sequence[str], NDArray[np.int64], wire.Buffer, bytes]
 
 
-def _from_columns(frames: Sequence[Buffer]) -> _Reads:
+def _from_columns(frames: Sequence[wire.Buffer]) -> _Reads:
     if len(frames) != _COLUMNS + 1:
         _check_count(frames, "columns", _COLUMNS)
     names = decode_names(frames[0])
     if len(frames[1]) != 8 * (len(names) + 1):
         problem = f"{len(names)} names need {len(names) + 1} offsets of 8 bytes, not "
-        raise malformed(problem + f"{len(frames[1])} bytes")
+        raise wire.malformed(problem + f"{len(frames[1])} bytes")
     # a copy, because frames may be unaligned
     offsets = np.empty(len(names) + 1, dtype=np.int64)
     offsets.data.cast("B")[:] = frames[1]
@@ -245,11 +230,13 @@ def _from_columns(frames: Sequence[Buffer]) -> _Reads:
         offsets = offsets.byteswap()
     letters = frames[2]
     if offsets[0] != 0 or offsets[-1] != len(letters) or not ascending(offsets):
-        raise malformed(f"offsets must rise from 0 to the {len(letters)} letters of the last frame")
+        raise wire.malformed(
+            f"offsets must rise from 0 to the {len(letters)} letters of the last frame"
+        )
     return names, offsets, letters, bytes(frames[0])
 
 
-def _from_list(frames: Sequence[Buffer]) -> _Reads:
+def _from_list(frames: Sequence[wire.Buffer]) -> _Reads:
     _check_count(frames, "list", 1)
     names: list[str] = []
     sequences: list[bytes] = []
@@ -260,7 +247,7 @@ def _from_list(frames: Sequence[Buffer]) -> _Reads:
                 names.append(name)
                 sequences.append(_letters(sequence))
             case _:
-                raise malformed(f"read {index + 1} must be [name, sequence]", index=index)
+                raise wire.malformed(f"read {index + 1} must be [name, sequence]", index=index)
     _check_names(names)
     return names, offsets_of(sequences), b"".join(sequences), msgpack.packb(names)
 
@@ -269,39 +256,41 @@ def _letters(sequence: str | bytes) -> bytes:
     return sequence.encode("latin-1", "replace") if isinstance(sequence, str) else sequence
 
 
-def _check_count(frames: Sequence[Buffer], form: str, count: int) -> None:
+def _check_count(frames: Sequence[wire.Buffer], form: str, count: int) -> None:
     if len(frames) != count:
-        raise malformed(f"{len(frames)} frames after the header, form '{form}' has {count}")
+        raise wire.malformed(f"{len(frames)} frames after the header, form '{form}' has {count}")
 
 
 def _check_names(names: Sequence[str]) -> None:
     bad = bad_name(names)
     if bad is not None:
         index, problem = bad
-        raise malformed(f"read {index + 1}: {problem}", index=index)
+        raise wire.malformed(f"read {index + 1}: {problem}", index=index)
 
 
-def _entries(frame: Buffer, what: str) -> Iterator[Any]:
+def _entries(frame: wire.Buffer, what: str) -> Iterator[Any]:
     """The elements of a msgpack array, one at a time; WireError if it is not an array.
 
     Unpacking everything at once would hold the GIL, and block all other threads, for up to a
     second.
     """
     unpacker = msgpack.Unpacker(
-        unicode_errors="surrogateescape", max_buffer_size=len(frame) or 1, object_hook=text_keys
+        unicode_errors="surrogateescape",
+        max_buffer_size=len(frame) or 1,
+        object_hook=wire.text_keys,
     )
     unpacker.feed(frame)
     try:
         if len(frame) and not (0x90 <= frame[0] <= 0x9F or 0xDC <= frame[0] <= 0xDD):
-            raise malformed(f"{what} must be an array")
+            raise wire.malformed(f"{what} must be an array")
         for _ in range(unpacker.read_array_header()):
             yield unpacker.unpack()
         if unpacker.tell() != len(frame):
-            raise malformed(
+            raise wire.malformed(
                 f"{what} is not msgpack: {len(frame) - unpacker.tell()} bytes follow it"
             )
-    except UNPACK_ERRORS as error:
-        raise not_msgpack(what, error) from None
+    except wire.UNPACK_ERRORS as error:
+        raise wire.not_msgpack(what, error) from None
 
 
 Columns = dict[str, NDArray[Any]]
@@ -330,15 +319,17 @@ class FeedMessage:
     """
 
     topic: str
-    header: Header
+    header: wire.Header
     names: Sequence[str]
     columns: Columns
 
 
-def encode_feed(topic: str, header: Header, names: bytes, columns: Columns) -> list[Buffer]:
+def encode_feed(
+    topic: str, header: wire.Header, names: bytes, columns: Columns
+) -> list[wire.Buffer]:
     """The frames of a message about a batch; ``header`` gets the columns."""
     head = encode_head(topic, header, describe(columns))
-    return seal([*head, names, *(raw(values) for values in columns.values())])
+    return wire.seal([*head, names, *(wire.raw(values) for values in columns.values())])
 
 
 def describe(columns: Columns) -> list[tuple[str, str, int]]:
@@ -347,8 +338,8 @@ def describe(columns: Columns) -> list[tuple[str, str, int]]:
 
 
 def encode_head(
-    topic: str, header: Header, described: Sequence[tuple[str, str, int]]
-) -> list[Buffer]:
+    topic: str, header: wire.Header, described: Sequence[tuple[str, str, int]]
+) -> list[wire.Buffer]:
     """The topic and the header of a message about a batch; ``header`` gets the columns.
 
     described: name, type and rows of each column.
@@ -357,97 +348,99 @@ def encode_head(
     return [_TOPIC_FRAMES[topic], msgpack.packb(header)]
 
 
-def encode_notice(topic: str, header: Header) -> list[Buffer]:
+def encode_notice(topic: str, header: wire.Header) -> list[wire.Buffer]:
     """The frames of a message that is not about a batch: it only has a header."""
-    return seal([_TOPIC_FRAMES[topic], msgpack.packb(header)])
+    return wire.seal([_TOPIC_FRAMES[topic], msgpack.packb(header)])
 
 
-def encode_denied(key: str, header: Header) -> list[Buffer]:
+def encode_denied(key: str, header: wire.Header) -> list[wire.Buffer]:
     """The frames of a message that tells the owner of a public key what it may not watch."""
-    about = {"topic": DENIED_TOPIC, "reason": Reason.DENIED.value}
-    return seal([f"{DENIED_TOPIC}{key}".encode(), msgpack.packb(header | about)])
+    about = {"topic": DENIED_TOPIC, "reason": wire.Reason.DENIED.value}
+    return wire.seal([f"{DENIED_TOPIC}{key}".encode(), msgpack.packb(header | about)])
 
 
-def described(topic: str, header: Header) -> str:
+def described(topic: str, header: wire.Header) -> str:
     """A message's topic and record, for error messages."""
     at = header.get("at")
     return f"topic '{topic[:40]}', record {at if type(at) is int else 'unnumbered'}"
 
 
 def decode_feed(
-    frames: Sequence[Buffer], crc: int | None = None, previous: Sequence[str] = ()
+    frames: Sequence[wire.Buffer], crc: int | None = None, previous: Sequence[str] = ()
 ) -> FeedMessage:
     """Decode a message of the feed; WireError if it is damaged or of another protocol.
 
     The columns are views of the frames. crc: the checksum of all frames but the last, if known.
     previous: the names in the previous message, which are reused if they are the same.
     """
-    return decode_body(unseal(frames, crc=crc), previous)
+    return decode_body(wire.unseal(frames, crc=crc), previous)
 
 
-def decode_body(frames: Sequence[Buffer], previous: Sequence[str] = ()) -> FeedMessage:
+def decode_body(frames: Sequence[wire.Buffer], previous: Sequence[str] = ()) -> FeedMessage:
     """As ``decode_feed``, but from frames without the checksum, which was verified before."""
     if len(frames) < 2:
-        raise malformed("a message has a topic and a header")
+        raise wire.malformed("a message has a topic and a header")
     topic = _NAMES.get(bytes(frames[0]), "")
     try:
-        header = msgpack.unpackb(frames[1], object_hook=text_keys)
-    except UNPACK_ERRORS as error:
-        raise not_msgpack(f"{_shown(frames)}: the header", error) from None
+        header = msgpack.unpackb(frames[1], object_hook=wire.text_keys)
+    except wire.UNPACK_ERRORS as error:
+        raise wire.not_msgpack(f"{_shown(frames)}: the header", error) from None
     version = header.get("v") if isinstance(header, dict) else None
-    if type(version) is not int or version != PROTOCOL:
-        raise WireError(Reason.VERSION, f"{_shown(frames)}: not protocol version {PROTOCOL}")
+    if type(version) is not int or version != wire.PROTOCOL:
+        raise wire.WireError(
+            wire.Reason.VERSION, f"{_shown(frames)}: not protocol version {wire.PROTOCOL}"
+        )
     if not topic:
         return FeedMessage("", header, (), {})
     try:
         return _decode(topic, header, frames[2:], previous)
-    except WireError as error:
+    except wire.WireError as error:
         raise error.about(described(topic, header)) from None
 
 
-def _shown(frames: Sequence[Buffer]) -> str:
+def _shown(frames: Sequence[wire.Buffer]) -> str:
     topic = bytes(frames[0]).decode("ascii", "replace")
     return f"topic '{topic.removesuffix('.')[:40]}'"
 
 
 def _decode(
-    topic: str, header: Header, data: Sequence[Buffer], previous: Sequence[str]
+    topic: str, header: wire.Header, data: Sequence[wire.Buffer], previous: Sequence[str]
 ) -> FeedMessage:
     if header.get("topic") != _WIRE[topic]:
-        raise malformed("the header names another topic")
+        raise wire.malformed("the header names another topic")
     stream = header.get("stream")
     if not isinstance(stream, str) or len(stream) != _STREAM_DIGITS:
-        raise malformed(f"field 'stream' must have {_STREAM_DIGITS} characters")
+        raise wire.malformed(f"field 'stream' must have {_STREAM_DIGITS} characters")
     if not TOPICS[topic].columns:
-        integers(header, _STAMP if topic in RECORD_TOPICS else _NOTICE_STAMP)
+        wire.integers(header, _STAMP if topic in RECORD_TOPICS else _NOTICE_STAMP)
         return FeedMessage(topic, header, (), {})
-    integers(header, _STAMP)
+    wire.integers(header, _STAMP)
     if not data:
-        raise malformed("no names")
+        raise wire.malformed("no names")
     packed = bytes(data[0])
     same = isinstance(previous, PackedNames) and previous.packed == packed
     names = previous if same else decode_names(packed)
     return FeedMessage(topic, header, names, decode_columns(header, data[1:]))
 
 
-def decode_columns(header: Header, frames: Sequence[Buffer]) -> Columns:
+def decode_columns(header: wire.Header, frames: Sequence[wire.Buffer]) -> Columns:
     """The columns that a header describes, without unknown types; WireError if they do not fit."""
     entries = header.get("columns")
     if not isinstance(entries, list) or len(entries) != len(frames):
-        raise malformed("columns and frames do not agree")
+        raise wire.malformed("columns and frames do not agree")
     columns: Columns = {}
     for entry, frame in zip(entries, frames, strict=True):
         # plain steps: a match pattern takes six times as long as all of them
         if not isinstance(entry, list) or len(entry) < 3:
-            raise malformed("a column without a description")
+            raise wire.malformed("a column without a description")
         name, type_name, rows = entry[:3]
         if not isinstance(type_name, str) or not isinstance(name, str) or type(rows) is not int:
-            raise malformed("a column without a description")
+            raise wire.malformed("a column without a description")
         dtype = _DTYPES.get(type_name)
         if dtype is None:
             continue
         if len(frame) != rows * dtype.itemsize or name in columns:
-            raise malformed(f"column '{name[:40]}' has the wrong length or comes twice")
+            raise wire.malformed(f"column '{name[:40]}' has the wrong length or comes twice")
         values = np.frombuffer(frame, dtype)
         columns[name] = values if sys.byteorder == "little" else values.byteswap()
     return columns

@@ -8,7 +8,7 @@ from typing import BinaryIO, NamedTuple, TypedDict
 
 from streamer.client.producer import part_of
 from streamer.errors import DataError
-from streamer.protocol.header import crc32c
+from streamer.protocol.wire import crc32c
 from streamer.sequences.fastq import WholeRecords
 from streamer.sequences.files import read_batches
 from streamer.sequences.read_batch import ReadBatch

@@ -27,7 +27,7 @@ import apsw
 import msgpack
 
 from streamer.errors import StreamerError
-from streamer.protocol.header import crc32c
+from streamer.protocol.wire import crc32c
 from streamer.sequences.read_batch import PackedNames, ReadBatch
 
 

@@ -23,8 +23,8 @@ from streamer.client.core.subscriber import (
 )
 from streamer.client.message_tables import tables
 from streamer.client.messages import RecordMessage
-from streamer.protocol.header import WireError, unpack, unseal
 from streamer.protocol.schema import TOPICS
+from streamer.protocol.wire import WireError, unpack, unseal
 from tests.fuzz import page
 from tests.fuzz.mutation import EPOCH, STREAM
 

@@ -23,8 +23,8 @@ from streamer.daemon.core.producers import KnownProducer
 from streamer.daemon.core.rights import EVERYTHING, Rights
 from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.ingest import IngestWorker, _Message
-from streamer.protocol.header import answer, pack, size_of, unpack, unseal
 from streamer.protocol.payloads import encode_reads
+from streamer.protocol.wire import answer, pack, size_of, unpack, unseal
 from streamer.sequences.read_batch import BadReadError, ReadBatch
 from tests.fuzz import page
 from tests.fuzz.mutation import sealed

@@ -10,7 +10,7 @@ from streamer.client import messages
 from streamer.daemon.core.ingest import IngestCore
 from streamer.daemon.core.producers import Producers
 from streamer.daemon.core.rights import Rights
-from streamer.protocol import header
+from streamer.protocol import wire
 from tests.fuzz.targets import TARGETS, Failed, fuzz, replay_kept
 
 pytestmark = pytest.mark.whole
@@ -55,7 +55,7 @@ def test_the_same_seed_makes_the_same_inputs():
 
 
 MISTAKES = {
-    "keys that are bytes": (header, "text_keys", lambda fields: fields),
+    "keys that are bytes": (wire, "text_keys", lambda fields: fields),
     "a gap": (IngestCore, "_check", lambda *_: None),
     "another content": (IngestCore, "_check_repeated", lambda *_: None),
     "in the name of others": (Rights, "may_send", lambda *_: True),

@@ -16,9 +16,9 @@ from streamer.daemon.core.ingest import IngestCore
 from streamer.daemon.core.life import FINAL
 from streamer.daemon.journal import Epochs
 from streamer.daemon.publish import Group
-from streamer.protocol.header import Header, WireError, answer, crc32c, size_of, unpack, unseal
 from streamer.protocol.payloads import decode_batch
 from streamer.protocol.transport.frames import Message, Placed
+from streamer.protocol.wire import Header, WireError, answer, crc32c, size_of, unpack, unseal
 from tests.simulation.clock import Pause, Steps, Thread
 from tests.simulation.network import FeedServer, Frames, Router
 

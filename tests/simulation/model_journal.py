@@ -26,7 +26,7 @@ from streamer.journal.record import (
     Record,
     Snapshot,
 )
-from streamer.protocol.header import crc32c
+from streamer.protocol.wire import crc32c
 from tests.faults.power import DiskModel
 
 INDEX, DATA, SNAPSHOT = "index", "data", "snapshot-"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from streamer.daemon.replay import HandedOver
-from streamer.protocol.header import Buffer
+from streamer.protocol.wire import Buffer
 from tests.simulation.clock import EventClock, Process
 
 Frames = list[bytes]

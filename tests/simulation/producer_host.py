@@ -10,7 +10,8 @@ import msgpack
 
 from streamer.client.client_errors import DaemonSilentError, RefusedError
 from streamer.client.core.producer import Batch, Outgoing, ProducerCore
-from streamer.protocol.header import (
+from streamer.protocol.payloads import encode_reads
+from streamer.protocol.wire import (
     Buffer,
     Reason,
     WireError,
@@ -21,7 +22,6 @@ from streamer.protocol.header import (
     unpack,
     unseal,
 )
-from streamer.protocol.payloads import encode_reads
 from tests.simulation.clock import EventClock, Pause, Process, Steps, Thread
 from tests.simulation.network import Dealer, Endpoint, Path
 from tests.simulation.promises import Promises

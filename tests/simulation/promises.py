@@ -18,7 +18,7 @@ from streamer.client.core.subscriber import Cursor
 from streamer.client.messages import NewKmers, ReadSummaries, RecordMessage, Reset, Upgrade
 from streamer.daemon.stored_batch import StoredBatch
 from streamer.journal.record import JournalDamage, Record
-from streamer.protocol.header import Header
+from streamer.protocol.wire import Header
 from tests.simulation.model_journal import JournalModel, OwnedJournal, Row
 from tests.simulation.said import said, stored
 from tests.simulation.single_pass import LossyStart, SinglePass

@@ -11,9 +11,9 @@ import numpy as np
 from streamer.client.messages import BatchMessage, RecordMessage, typed
 from streamer.daemon.stored_messages import StoredMessages
 from streamer.journal.record import Record
-from streamer.protocol.header import Header
 from streamer.protocol.payloads import decode_body
 from streamer.protocol.schema import LIVE_ONLY
+from streamer.protocol.wire import Header
 
 _NOT_COMPARED = ("epoch", "time")
 

@@ -17,8 +17,8 @@ from streamer.client.core.subscriber import (
     SubscriberCore,
 )
 from streamer.client.messages import Gap, Message, NewStream, RecordMessage, Reset
-from streamer.protocol.header import Reason, WireError
 from streamer.protocol.schema import TOPICS
+from streamer.protocol.wire import Reason, WireError
 from tests.simulation.clock import EventClock, Pause, Process, Steps, Thread
 from tests.simulation.network import Dealer, Endpoint, FeedClient, FeedEndpoint, Path
 from tests.simulation.promises import Promises

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from streamer.client import client_errors
-from streamer.protocol.header import PROTOCOL, Buffer, Header, Reason, integer, malformed, text
+from streamer.protocol.wire import PROTOCOL, Buffer, Header, Reason, integer, malformed, text
 
 
 @dataclass(slots=True)

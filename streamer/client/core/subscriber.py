@@ -22,19 +22,7 @@ from numpy.typing import NDArray
 
 from streamer.client import messages
 from streamer.errors import StreamerError
-from streamer.protocol.header import (
-    Buffer,
-    Header,
-    Reason,
-    WireError,
-    integer,
-    integers,
-    malformed,
-    opened,
-    request,
-    size_of,
-    text,
-)
+from streamer.protocol import wire
 from streamer.protocol.payloads import DENIED_TOPIC, decode_body, decode_feed
 from streamer.protocol.schema import LIVE_ONLY, RECORD_TOPICS, TOPICS
 
@@ -57,10 +45,10 @@ class SubscriberCore:
         self.answer_seconds = answer_seconds
         self.ready: deque[messages.Message | messages.Done] = deque()
         self.damaged = 0
-        self.damage: WireError | None = None
+        self.damage: wire.WireError | None = None
         self.gaps = 0
         # topics that the daemon has denied
-        self.denial: Header | None = None
+        self.denial: wire.Header | None = None
         self.heard = False
         self.state = ""
         self.published: frozenset[str] | None = None
@@ -105,7 +93,7 @@ class SubscriberCore:
         """No message has come for this long."""
         self._silence += seconds
 
-    def take(self, frames: Sequence[Buffer], crc: int | None = None) -> None:
+    def take(self, frames: Sequence[wire.Buffer], crc: int | None = None) -> None:
         """Process a message; ``crc``: that of all frames but the last, if known."""
         self._silence = 0.0
         try:
@@ -115,7 +103,7 @@ class SubscriberCore:
                     self.denial = decoded.header
                 return
             message = messages.typed(decoded)
-        except WireError as error:
+        except wire.WireError as error:
             self.damaged += 1
             self.damage = error
             return
@@ -303,7 +291,7 @@ class CursorRefused(NamedTuple):
 class Refused(NamedTuple):
     """A pull was refused; ``header`` has the reason."""
 
-    header: Header
+    header: wire.Header
 
 
 Event = messages.RecordMessage | messages.Gap | messages.Done | Reached | CursorRefused | Refused
@@ -319,10 +307,10 @@ class PullCore:
     def __init__(
         self, topics: Sequence[str], numbers: Iterator[int], cursor: Cursor, window: int = WINDOW
     ) -> None:
-        self.requests: deque[list[Buffer]] = deque()
+        self.requests: deque[list[wire.Buffer]] = deque()
         self.received = Positions(topics, cursor)
         self.damaged = 0
-        self.damage: WireError | None = None
+        self.damage: wire.WireError | None = None
         # damaged answers without a good one in between
         self.damaged_again = 0
         self.active = False
@@ -352,7 +340,7 @@ class PullCore:
         self._left_out = False
         received = self.received
         topics = [TOPICS[topic].wire for topic in received.last]
-        fields: Header = {"stream": received.stream, "after": received.at, "topics": topics}
+        fields: wire.Header = {"stream": received.stream, "after": received.at, "topics": topics}
         if until is not None:
             fields["until"] = until
         self._ask("pull", **fields, credit=self._window)
@@ -376,14 +364,16 @@ class PullCore:
         """Whether the daemon has fallen silent and must be asked again."""
         return self.active and now - self._heard > _PATIENCE
 
-    def take(self, frames: Sequence[Buffer], now: float, crc: int | None = None) -> Iterable[Event]:
+    def take(
+        self, frames: Sequence[wire.Buffer], now: float, crc: int | None = None
+    ) -> Iterable[Event]:
         """Process an answer; crc: that of all frames but the last, if known.
 
         ``received`` advances as the events are taken. A damaged answer is noted; what is missing
         must be requested again.
         """
         try:
-            header, body = opened(frames, crc)
+            header, body = wire.opened(frames, crc)
             self._heard = self._answered = now
             if not self.active:
                 return ()
@@ -394,7 +384,7 @@ class PullCore:
             if self.active:
                 self._credit(now)
             return events
-        except WireError as error:
+        except wire.WireError as error:
             self.damaged += 1
             self.damage = error
             self.damaged_again += 1
@@ -402,36 +392,36 @@ class PullCore:
             self._heard = now - 2 * _PATIENCE
             return ()
 
-    def _unread(self, header: Header) -> Event:
+    def _unread(self, header: wire.Header) -> Event:
         """The daemon could not read a request, but cannot say which one."""
-        if header.get("reason") == Reason.CHECKSUM:
+        if header.get("reason") == wire.Reason.CHECKSUM:
             # treated like a damaged answer to it
-            raise WireError(Reason.CHECKSUM, "a request was damaged on its way")
+            raise wire.WireError(wire.Reason.CHECKSUM, "a request was damaged on its way")
         self.active = False
         return Refused(header)
 
-    def _events(self, header: Header, body: Sequence[Buffer]) -> Iterable[Event]:
+    def _events(self, header: wire.Header, body: Sequence[wire.Buffer]) -> Iterable[Event]:
         match header.get("type"):
             case "pulling":
-                self._granted = integer(header, "credit", 1)
+                self._granted = wire.integer(header, "credit", 1)
             case "message":
-                self._read += size_of(body)
+                self._read += wire.size_of(body)
                 decoded = decode_body(body, self._names)
                 if decoded.topic not in self.received.last:
-                    raise malformed("a message on a topic that was not asked for")
+                    raise wire.malformed("a message on a topic that was not asked for")
                 self._names = decoded.names
                 message = messages.typed(decoded)
                 self.damaged_again = 0
                 if not isinstance(message, messages.RecordMessage):
-                    raise malformed("a message without a record")
+                    raise wire.malformed("a message without a record")
                 return self._message(message)
             case "reached":
-                return self._reached(Reached(integer(header, "at"), extent_of(header)))
+                return self._reached(Reached(wire.integer(header, "at"), extent_of(header)))
             case "lost":
                 self._left_out = True
             case "reset":
                 self.active = False
-                return [CursorRefused(text(header, "reason"), extent_of(header))]
+                return [CursorRefused(wire.text(header, "reason"), extent_of(header))]
             case "refused":
                 self.active = False
                 return [Refused(header)]
@@ -474,14 +464,14 @@ class PullCore:
             self._read, self._gave = 0, now
 
     def _ask(self, kind: str, **fields: Any) -> None:
-        self.requests.append(request(kind, self._number, **fields))
+        self.requests.append(wire.request(kind, self._number, **fields))
 
 
-def extent_of(header: Header) -> Extent:
+def extent_of(header: wire.Header) -> Extent:
     """The extent of the journal in an answer; WireError if it does not follow docs/protocol.md."""
     heads = messages.heads_of(header)
-    epoch, oldest, head = (integer(header, key) for key in ("epoch", "oldest", "head"))
-    return Extent(text(header, "stream"), epoch, oldest, head, heads)
+    epoch, oldest, head = (wire.integer(header, key) for key in ("epoch", "oldest", "head"))
+    return Extent(wire.text(header, "stream"), epoch, oldest, head, heads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,41 +496,41 @@ class FetchCore:
     """One request for the state; send what is in ``requests``."""
 
     def __init__(self, number: int, window: int = WINDOW) -> None:
-        self.requests: deque[list[Buffer]] = deque()
+        self.requests: deque[list[wire.Buffer]] = deque()
         self._number = number
         self._parts: list[bytes] = []
         self._ask("snapshot", credit=window)
 
     def take(
-        self, frames: Sequence[Buffer], crc: int | None = None
+        self, frames: Sequence[wire.Buffer], crc: int | None = None
     ) -> StoredState | Refused | None:
         """Process an answer; returns the state with its last part. WireError if it is damaged."""
-        header, body = opened(frames, crc)
+        header, body = wire.opened(frames, crc)
         if header.get("id") != self._number:
             return None
         if header.get("type") == "refused":
             return Refused(header)
         if header.get("type") != "snapshot":
             return None
-        part, parts = integers(header, ("part", "parts"))
+        part, parts = wire.integers(header, ("part", "parts"))
         if part != len(self._parts) + 1 or part > parts or len(body) != 1:
-            raise malformed(f"part {part} after {len(self._parts)} parts")
+            raise wire.malformed(f"part {part} after {len(self._parts)} parts")
         self._parts.append(bytes(body[0]))
         self._ask("credit", bytes=max(1, len(body[0])))
         return self._state(header) if part == parts else None
 
-    def _state(self, header: Header) -> StoredState:
+    def _state(self, header: wire.Header) -> StoredState:
         joined = b"".join(self._parts)
-        version, batch, base, kmers = integers(header, ("version", "batch", "base", "kmers"))
+        version, batch, base, kmers = wire.integers(header, ("version", "batch", "base", "kmers"))
         heads, totals = messages.heads_of(header), header.get("totals")
         if len(joined) != 8 * kmers or not isinstance(totals, dict):
-            raise malformed("the state is incomplete")
-        cursor = Cursor(text(header, "stream"), integer(header, "at"))
+            raise wire.malformed("the state is incomplete")
+        cursor = Cursor(wire.text(header, "stream"), wire.integer(header, "at"))
         codes = np.frombuffer(joined, "<u8").astype(np.uint64, copy=False)
         return StoredState(cursor, version, batch, base, heads, totals, codes)
 
     def _ask(self, kind: str, **fields: Any) -> None:
-        self.requests.append(request(kind, self._number, **fields))
+        self.requests.append(wire.request(kind, self._number, **fields))
 
 
 BUFFER_BYTES = 64 << 20
@@ -568,7 +558,7 @@ class HealingCore(SubscriberCore):
         self._healed = [topic for topic in topics if topic in RECORD_TOPICS.keys() - LIVE_ONLY]
         start = cursor or Cursor("", 0)
         self.pull = PullCore(self._healed, count(1), start)
-        self.refusal: Header | None = None
+        self.refusal: wire.Header | None = None
         # nothing was received yet, so there is no position to begin from
         self._fresh = cursor is None
         # something is missing, at least up to record ``_needed``
@@ -622,7 +612,7 @@ class HealingCore(SubscriberCore):
             pull.begin(now)
         self._unanswered = pull.silence(now) if self.healing else 0.0
 
-    def answer(self, frames: Sequence[Buffer], now: float, crc: int | None = None) -> None:
+    def answer(self, frames: Sequence[wire.Buffer], now: float, crc: int | None = None) -> None:
         """Process a message of sync; crc: of all frames but the last, if known."""
         for event in self.pull.take(frames, now, crc):
             match event:
@@ -636,7 +626,7 @@ class HealingCore(SubscriberCore):
                     self._reset(event)
                 case Refused():
                     self._next_pull = now + _PAUSE
-                    if event.header.get("reason") != Reason.CREDIT:
+                    if event.header.get("reason") != wire.Reason.CREDIT:
                         self.refusal = event.header
         if self.pull.damaged:
             self.damaged += self.pull.damaged
@@ -668,9 +658,9 @@ class HealingCore(SubscriberCore):
 
     # ---- the feed ---------------------------------------------------------------------------
 
-    def take(self, frames: Sequence[Buffer], crc: int | None = None) -> None:
+    def take(self, frames: Sequence[wire.Buffer], crc: int | None = None) -> None:
         """Process a message of the feed."""
-        self._size = size_of(frames)
+        self._size = wire.size_of(frames)
         super().take(frames, crc)
 
     def _note(self, message: messages.Known) -> None:

@@ -26,8 +26,8 @@ from streamer.matching.spec import (
     TargetBy,
 )
 from streamer.protocol import endpoints
-from streamer.protocol.header import MAX_NAME_BYTES
 from streamer.protocol.keys import KeysError
+from streamer.protocol.wire import MAX_NAME_BYTES
 from streamer.sequences.record_limit import MOST_BASES
 from streamer.sequences.sample_sheet import SampleSheet, SampleSheetError
 from streamer.watching import SETTLE_SECONDS

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamer.daemon.core.rights import EVERYTHING, Rights
-from streamer.protocol.header import PROTOCOL, Header
 from streamer.protocol.payloads import encode_denied, encode_notice
 from streamer.protocol.schema import FEED, RECORD_TOPICS, TOPICS
+from streamer.protocol.wire import PROTOCOL, Header
 
 if TYPE_CHECKING:
     from streamer.protocol.transport.frames import Message

@@ -12,7 +12,7 @@ from streamer.daemon.batch_record import Accepted, GrowingReads
 from streamer.daemon.core import producers
 from streamer.daemon.core.life import ACCEPTING, DRAINING, FULL, RUNNING, STARTING
 from streamer.daemon.core.rights import EVERYTHING, Rights
-from streamer.protocol.header import (
+from streamer.protocol.wire import (
     PROTOCOL,
     Header,
     Reason,

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from streamer.protocol.header import Reason, WireError, malformed, shown
+from streamer.protocol.wire import Reason, WireError, malformed, shown
 
 WAITING, RUNNING, DONE = "waiting", "running", "done"
 FAILED, CANCELLED, INTERRUPTED = "failed", "cancelled", "interrupted"

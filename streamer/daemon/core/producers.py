@@ -12,7 +12,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from streamer.daemon.core.rights import KeyLimits, Rights
-from streamer.protocol.header import Header, Reason, WireError, integer, malformed, text
+from streamer.protocol.wire import Header, Reason, WireError, integer, malformed, text
 
 _BURST_SECONDS = 1.0
 _PLENTY = 1 << 62

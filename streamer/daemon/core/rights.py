@@ -6,8 +6,8 @@ Whether a client has a key at all is settled before its first message (``daemon/
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from streamer.protocol.header import Reason, WireError
 from streamer.protocol.schema import FEED
+from streamer.protocol.wire import Reason, WireError
 
 # a subscriber needs these to know whether the daemon is alive
 ALWAYS_WATCHED = ("beat", "status")

@@ -16,21 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from streamer.daemon.core.rights import EVERYTHING, Rights
-from streamer.protocol.header import (
-    PROTOCOL,
-    Buffer,
-    Header,
-    Reason,
-    WireError,
-    integer,
-    malformed,
-    pack,
-    seal,
-    shown,
-    size_of,
-    unpack,
-    unseal,
-)
+from streamer.protocol import wire
 from streamer.protocol.schema import LIVE_ONLY, RECORD_TOPICS, TOPICS
 
 Route = bytes
@@ -71,7 +57,7 @@ class Stored(NamedTuple):
     oldest: int
     head: int
     heads: Mapping[str, int]
-    unread: WireError | None = None
+    unread: wire.WireError | None = None
 
 
 class Replayed(Protocol):
@@ -85,7 +71,7 @@ class Replayed(Protocol):
     def prev(self) -> Mapping[str, int]:
         """Its topics, in order, each with the last record before on that topic."""
 
-    def message(self, topic: str) -> Sequence[Buffer]:
+    def message(self, topic: str) -> Sequence[wire.Buffer]:
         """The frames of the feed's message, without their checksum."""
 
 
@@ -96,9 +82,9 @@ class SyncState(NamedTuple):
     """
 
     at: int
-    fields: Header
+    fields: wire.Header
     parts: int
-    frames: Iterable[Buffer]
+    frames: Iterable[wire.Buffer]
 
 
 @dataclass(eq=False, slots=True)
@@ -132,7 +118,7 @@ class Pull(Flow):
 class Fetch(Flow):
     """The state at a record, part by part; ``parts`` is None until it is known."""
 
-    parts: Iterator[tuple[Header, Buffer]] | None = None
+    parts: Iterator[tuple[wire.Header, wire.Buffer]] | None = None
 
 
 BURST_BYTES = 1 << 18
@@ -159,7 +145,7 @@ class SyncCore:
     """
 
     def __init__(self, limits: SyncLimits) -> None:
-        self.out: list[tuple[Route, Sequence[Buffer]]] = []
+        self.out: list[tuple[Route, Sequence[wire.Buffer]]] = []
         self._limits = limits
         self._stored = Stored("", 0, 1, 0, {})
         self._flows: dict[tuple[Route, int], Flow] = {}
@@ -177,9 +163,9 @@ class SyncCore:
     def hear(
         self,
         route: Route,
-        frames: Sequence[Buffer],
+        frames: Sequence[wire.Buffer],
         now: float,
-        rights: Rights | WireError = EVERYTHING,
+        rights: Rights | wire.WireError = EVERYTHING,
     ) -> None:
         """Take a message from a connection; ``now`` is in seconds of any clock.
 
@@ -187,16 +173,18 @@ class SyncCore:
         """
         number: int | None = None
         try:
-            head, *further = unseal(frames)
-            header = unpack(head)
-            number = integer(header, "id")
-            if isinstance(rights, WireError):
+            head, *further = wire.unseal(frames)
+            header = wire.unpack(head)
+            number = wire.integer(header, "id")
+            if isinstance(rights, wire.WireError):
                 raise rights
             if further:
-                raise malformed(f"a request is a header and its checksum, not {len(frames)} frames")
+                raise wire.malformed(
+                    f"a request is a header and its checksum, not {len(frames)} frames"
+                )
             self._check(header, rights)
             self._request(route, number, header, now)
-        except WireError as error:
+        except wire.WireError as error:
             self._refuse(route, number, error)
 
     def gone(self, route: Route) -> None:
@@ -259,7 +247,7 @@ class SyncCore:
                 fields = {"id": pull.number, "topic": f"{topic}."}
                 frames = record.message(topic)
                 self._say(pull.route, "message", fields, frames, now)
-                sent += size_of(frames)
+                sent += wire.size_of(frames)
         pull.credit -= sent
         pull.at = record.at
         self._catch_up(pull, now)
@@ -280,7 +268,7 @@ class SyncCore:
         """The records after ``pull.at`` are no longer kept."""
         self._reset(pull, "too-old")
 
-    def abandon(self, flow: Flow, problem: WireError) -> None:
+    def abandon(self, flow: Flow, problem: wire.WireError) -> None:
         """End a flow whose next part cannot be read."""
         self._end(flow)
         self._refuse(flow.route, flow.number, problem)
@@ -305,7 +293,7 @@ class SyncCore:
 
     # ---- requests ---------------------------------------------------------------------------
 
-    def _check(self, header: Header, rights: Rights) -> None:
+    def _check(self, header: wire.Header, rights: Rights) -> None:
         """WireError if a request is for something that its sender may not watch."""
         kind = header.get("type")
         # a snapshot holds the k-mers that its deltas brought
@@ -318,15 +306,15 @@ class SyncCore:
                     denied = rights.denial(f"watch '{topic}'")
                     raise denied
 
-    def _request(self, route: Route, number: int, header: Header, now: float) -> None:
+    def _request(self, route: Route, number: int, header: wire.Header, now: float) -> None:
         match header.get("type"):
             case "pull":
                 self._pull(route, number, header, now)
             case "snapshot":
-                window = integer(header, "credit", 1)
+                window = wire.integer(header, "credit", 1)
                 self._begin(Fetch(route, number, window, window), now)
             case "credit":
-                more = integer(header, "bytes")
+                more = wire.integer(header, "bytes")
                 if flow := self._flows.get((route, number)):
                     flow.credit = min(flow.credit + more, flow.window)
                     flow.heard = now
@@ -337,14 +325,14 @@ class SyncCore:
                     self._end(flow)
                 self._say(route, "stopped", {"id": number}, now=now)
             case other:
-                raise malformed(f"unknown type {shown(other)}")
+                raise wire.malformed(f"unknown type {wire.shown(other)}")
 
-    def _pull(self, route: Route, number: int, header: Header, now: float) -> None:
-        window, after = integer(header, "credit", 1), integer(header, "after")
-        until = None if header.get("until") is None else integer(header, "until", after)
+    def _pull(self, route: Route, number: int, header: wire.Header, now: float) -> None:
+        window, after = wire.integer(header, "credit", 1), wire.integer(header, "after")
+        until = None if header.get("until") is None else wire.integer(header, "until", after)
         stream = header.get("stream", "")
         if not isinstance(stream, str) or (len(stream) != _STREAM_DIGITS and (after or stream)):
-            raise malformed(f"field 'stream' must have {_STREAM_DIGITS} characters")
+            raise wire.malformed(f"field 'stream' must have {_STREAM_DIGITS} characters")
         asked = _topics(header)
         topics = frozenset(asked & RECORD_TOPICS.keys() - LIVE_ONLY)
         pull = Pull(route, number, window, window, topics, after, until)
@@ -374,11 +362,12 @@ class SyncCore:
         """Start a flow; WireError if there is no room for it."""
         limits, route = self._limits, flow.route
         if (route, flow.number) in self._flows:
-            raise malformed(f"id {flow.number} is in use on this connection")
+            raise wire.malformed(f"id {flow.number} is in use on this connection")
         windows = [other.window for other in self._turns if other.route == route]
         if len(windows) >= limits.pulls:
-            raise WireError(
-                Reason.CREDIT, f"a connection may pull {limits.pulls} times at once (sync.pulls)"
+            raise wire.WireError(
+                wire.Reason.CREDIT,
+                f"a connection may pull {limits.pulls} times at once (sync.pulls)",
             )
         if route not in self._spoken and len(self._spoken) >= limits.connections:
             self._make_room(now)
@@ -393,8 +382,8 @@ class SyncCore:
         reading = {flow.route for flow in self._turns if now - flow.heard < _STUCK_SECONDS}
         stuck = [flow for flow in self._turns if flow.route not in reading]
         if not stuck:
-            raise WireError(
-                Reason.CREDIT,
+            raise wire.WireError(
+                wire.Reason.CREDIT,
                 f"{self._limits.connections} connections pull already (sync.connections)",
             )
         longest = min(stuck, key=lambda flow: flow.heard).route
@@ -403,7 +392,7 @@ class SyncCore:
             " (sync.connections)"
         )
         for flow in [flow for flow in stuck if flow.route == longest]:
-            self.abandon(flow, WireError(Reason.CREDIT, problem))
+            self.abandon(flow, wire.WireError(wire.Reason.CREDIT, problem))
 
     def _end(self, flow: Flow) -> None:
         del self._flows[flow.route, flow.number]
@@ -441,11 +430,11 @@ class SyncCore:
         fields = {"id": pull.number, "reason": reason, "after": pull.at} | self._heads()
         self._say(pull.route, "reset", fields)
 
-    def _refuse(self, route: Route, number: int | None, error: WireError) -> None:
+    def _refuse(self, route: Route, number: int | None, error: wire.WireError) -> None:
         fields = {} if number is None else {"id": number}
         self._say(route, "refused", fields | error.fields())
 
-    def _heads(self) -> Header:
+    def _heads(self) -> wire.Header:
         stored = self._stored
         heads = {f"{topic}.": at for topic, at in stored.heads.items()}
         return {
@@ -456,7 +445,7 @@ class SyncCore:
             "heads": heads,
         }
 
-    def _parts(self, fetch: Fetch, state: SyncState) -> Iterator[tuple[Header, Buffer]]:
+    def _parts(self, fetch: Fetch, state: SyncState) -> Iterator[tuple[wire.Header, wire.Buffer]]:
         fields = {"id": fetch.number, "stream": self._stored.stream, "at": state.at}
         fields |= {"parts": state.parts} | state.fields
         for part, frame in enumerate(state.frames, 1):
@@ -466,22 +455,22 @@ class SyncCore:
         self,
         route: Route,
         kind: str,
-        fields: Header,
-        frames: Sequence[Buffer] = (),
+        fields: wire.Header,
+        frames: Sequence[wire.Buffer] = (),
         now: float | None = None,
     ) -> None:
         if now is not None and route in self._spoken:
             self._spoken[route] = now
-        head = pack({"v": PROTOCOL, "type": kind} | fields)
-        self.out.append((route, seal([head, *frames])))
+        head = wire.pack({"v": wire.PROTOCOL, "type": kind} | fields)
+        self.out.append((route, wire.seal([head, *frames])))
 
 
-def _topics(header: Header) -> frozenset[str]:
+def _topics(header: wire.Header) -> frozenset[str]:
     topics = header.get("topics")
     if not isinstance(topics, list) or not 0 < len(topics) <= _MOST_TOPICS:
-        raise malformed(f"field 'topics' must be an array of 1 to {_MOST_TOPICS} topics")
+        raise wire.malformed(f"field 'topics' must be an array of 1 to {_MOST_TOPICS} topics")
     if not all(isinstance(topic, str) for topic in topics):
-        raise malformed("field 'topics' must be an array of strings")
+        raise wire.malformed("field 'topics' must be an array of strings")
     return frozenset(topic[:40].removesuffix(".") for topic in topics)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from streamer.daemon.core.jobs import Job
 from streamer.daemon.core.rights import Rights
-from streamer.protocol.header import Header, Reason, WireError, integer, malformed
+from streamer.protocol.wire import Header, Reason, WireError, integer, malformed
 
 ALL_JOBS = "all-jobs"
 """The command that a key's ``control`` must allow to see jobs of others."""

@@ -34,7 +34,7 @@ from streamer.daemon.daemon_status import DaemonStatus
 from streamer.daemon.jobs import job_requests
 from streamer.daemon.worker import Mailbox, Worker
 from streamer.errors import StreamerError
-from streamer.protocol.header import (
+from streamer.protocol.wire import (
     Buffer,
     Header,
     Reason,

@@ -27,7 +27,7 @@ from streamer.daemon.daemon_status import BOUNDS, DaemonStatus
 from streamer.daemon.metrics.device_memory import DeviceMemory
 from streamer.daemon.watched_stages import MeasuredStage
 from streamer.matching.target_tally import TargetTally
-from streamer.protocol.header import PROTOCOL
+from streamer.protocol.wire import PROTOCOL
 
 Kind = Literal["counter", "gauge", "histogram"]
 Value = float | Mapping[Any, float] | None

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import zmq
 
 from streamer.daemon.core.rights import EVERYTHING, Rights
-from streamer.protocol.header import Reason, WireError
 from streamer.protocol.transport.curve import Sender, descriptor_of, sender_of
+from streamer.protocol.wire import Reason, WireError
 
 if TYPE_CHECKING:
     from streamer.daemon.security.gatekeeper import Gatekeeper

@@ -28,8 +28,8 @@ from numba import carray, types  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
 from streamer.protocol.checksum_kernels import continue_crc32c
-from streamer.protocol.header import Buffer, crc32c_address
 from streamer.protocol.transport.curve import NOBODY, Sender, sender_of
+from streamer.protocol.wire import Buffer, crc32c_address
 from trie.cpu.borrowed import Borrowed
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit

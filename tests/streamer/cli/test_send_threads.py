@@ -12,7 +12,7 @@ from streamer.client.client_errors import DaemonError
 from streamer.client.producer import EncodedBatch, encoded, parts
 from streamer.errors import DataError
 from streamer.output.output_file import END_BLOCK
-from streamer.protocol.header import size_of
+from streamer.protocol.wire import size_of
 from streamer.sequences.files import read_batches
 from tests.daemon_kit import collecting
 from tests.streamer.sequences.kit import bgzf_blocks, rows_of, set_sizes

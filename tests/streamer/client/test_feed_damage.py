@@ -12,9 +12,9 @@ import pytest
 from streamer.client import Control, Producer, Retract, Settled, Upgrade
 from streamer.client.message_tables import table, tables
 from streamer.client.messages import typed
-from streamer.protocol.header import WireError, seal
 from streamer.protocol.payloads import decode_feed, encode_feed, encode_notice
 from streamer.protocol.schema import NO_TARGET, TOPICS
+from streamer.protocol.wire import WireError, seal
 from tests.daemon_kit import running, write_fasta
 from tests.fuzz.mutation import ROWS
 from tests.reload_kit import answers, batches_of, configured, sources_of

@@ -12,9 +12,9 @@ from streamer.daemon.ingest import decode_batches
 from streamer.daemon.kept_batches import PARTS, Answers, chosen
 from streamer.daemon.stored_messages import Content
 from streamer.matching.cuda import PackedReads, pack_batches
-from streamer.protocol.header import WireError, crc32c_address, pack, raw, seal, unseal
 from streamer.protocol.payloads import decode_batch, encode_batch, encode_reads
 from streamer.protocol.schema import TOPICS
+from streamer.protocol.wire import WireError, crc32c_address, pack, raw, seal, unseal
 from streamer.sequences.read_batch import ReadBatch
 
 K = 5

@@ -20,7 +20,7 @@ from streamer.client import Control, RefusedError
 from streamer.daemon.jobs.job_requests import check_inputs
 from streamer.daemon.jobs.jobs_worker import JobProcess, JobResults
 from streamer.errors import StreamerError
-from streamer.protocol.header import PROTOCOL, WireError, pack, seal
+from streamer.protocol.wire import PROTOCOL, WireError, pack, seal
 from tests import forked
 from tests.daemon_kit import (
     DEADLINE,

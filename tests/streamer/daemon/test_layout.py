@@ -14,8 +14,8 @@ from streamer.dictionary.targets import NO_SET, TargetSets
 from streamer.matching import reports
 from streamer.matching.events import Events
 from streamer.matching.result import BatchResult
-from streamer.protocol.header import ISA_L, seal
 from streamer.protocol.payloads import decode_feed, encode_feed
+from streamer.protocol.wire import ISA_L, seal
 from streamer.sequences.read_batch import ReadBatch
 
 TOPICS = ("match", "mismatch", "read")

@@ -7,7 +7,7 @@ import numpy as np
 from gpu.card.packing import pack_letters
 from streamer.matching import cuda
 from streamer.matching.cuda import pack_batches
-from streamer.protocol.header import crc32c
+from streamer.protocol.wire import crc32c
 
 
 def test_batches_packed_together_are_as_each_alone(monkeypatch):

@@ -9,8 +9,8 @@ import pytest
 from streamer.cli.app import main
 from streamer.client import Producer, Subscriber
 from streamer.client.message_tables import table
-from streamer.protocol.header import ISA_L
 from streamer.protocol.transport.frames import LIBZMQ
+from streamer.protocol.wire import ISA_L
 from tests.daemon_kit import GENOME, follow, reads_of, running
 from trie.cpu.borrowed import Borrowed
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import zmq
 
-from streamer.protocol.header import ISA_L
 from streamer.protocol.transport import frames as transport
 from streamer.protocol.transport.frames import (
     FRAME_BYTES,
@@ -26,6 +25,7 @@ from streamer.protocol.transport.frames import (
     UnsentBytes,
     send_all,
 )
+from streamer.protocol.wire import ISA_L
 from tests.reference import crc32c as definition
 from tests.waiting import DEADLINE, until
 

@@ -16,19 +16,8 @@ import pytest
 from streamer.client.producer import parts
 from streamer.daemon.ingest import decode_batches
 from streamer.errors import DataError
-from streamer.protocol import checksum_kernels, header
+from streamer.protocol import checksum_kernels, wire
 from streamer.protocol.checksum_kernels import combine, continue_crc32c
-from streamer.protocol.header import (
-    Reason,
-    WireError,
-    crc32c,
-    crc32c_address,
-    pack,
-    raw,
-    seal,
-    unpack,
-    unseal,
-)
 from streamer.protocol.payloads import (
     decode_batch,
     decode_context,
@@ -40,6 +29,17 @@ from streamer.protocol.payloads import (
     encode_reads,
 )
 from streamer.protocol.schema import MAX_LABEL_BYTES, MAX_LABELS
+from streamer.protocol.wire import (
+    Reason,
+    WireError,
+    crc32c,
+    crc32c_address,
+    pack,
+    raw,
+    seal,
+    unpack,
+    unseal,
+)
 from streamer.sequences.context import LabelColumn, ReadContext
 from streamer.sequences.files import read_batches
 from streamer.sequences.read_batch import ReadBatch
@@ -503,7 +503,7 @@ def test_the_check_value():
 @pytest.mark.parametrize("size", [*SIZES, *LARGE])
 def test_any_length(size, missing, monkeypatch):
     if missing:
-        monkeypatch.setattr(header.ISA_L, "missing", ["crc32_iscsi"])
+        monkeypatch.setattr(wire.ISA_L, "missing", ["crc32_iscsi"])
     data = random.Random(size).randbytes(size)
     want = definition.crc32c(data)
     assert crc32c([data]) == crc32c([memoryview(data)]) == want
@@ -542,7 +542,7 @@ def test_a_kernel_sums_in_calls_that_an_int_of_c_can_count():
 def test_a_frame_is_summed_in_calls_that_an_int_of_c_can_count(monkeypatch):
     data = random.Random(2).randbytes(LARGE[-1])
     want = crc32c([data], 7)
-    monkeypatch.setattr(header, "CALL_BYTES", 100_000)
+    monkeypatch.setattr(wire, "CALL_BYTES", 100_000)
     assert crc32c([data], 7) == want
 
 

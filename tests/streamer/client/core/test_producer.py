@@ -12,7 +12,7 @@ from streamer.client.client_errors import (
     StalledError,
 )
 from streamer.client.core.producer import ASK_SECONDS, Batch, ProducerCore
-from streamer.protocol.header import WireError
+from streamer.protocol.wire import WireError
 
 
 class Talk:

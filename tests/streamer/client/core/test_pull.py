@@ -12,8 +12,8 @@ import pytest
 from streamer.client import Cursor, Reset
 from streamer.client.core.subscriber import HealingCore, PullCore, Refused
 from streamer.daemon.core.sync import Stored, SyncCore, SyncLimits
-from streamer.protocol.header import request, seal, unpack
 from streamer.protocol.schema import TOPICS
+from streamer.protocol.wire import request, seal, unpack
 from tests.healing_kit import STREAM, Consumer, Daemon, heal
 from tests.stored_batches import Batches
 from tests.streamer.client.test_feed_damage import message

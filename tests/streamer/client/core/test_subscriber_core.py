@@ -10,8 +10,8 @@ import pytest
 
 from streamer.client.core.subscriber import SubscriberCore
 from streamer.client.messages import Beat, Gap, Intervals, NewEpoch, NewStream, Status
-from streamer.protocol.header import seal
 from streamer.protocol.payloads import encode_feed, encode_notice
+from streamer.protocol.wire import seal
 
 ONE, OTHER = "1" * 16, "2" * 16
 ORIGIN = {"batch": 0, "base": 0, "producer": "p", "producer_epoch": 1, "producer_seq": 1}

@@ -10,8 +10,8 @@ import pytest
 
 from streamer.daemon.core.feed import MAX_IGNORED, Backlog, FeedCore, Subscriptions
 from streamer.daemon.core.rights import EVERYTHING, KeyLimits
-from streamer.protocol.header import unseal
 from streamer.protocol.schema import FEED, RECORD_TOPICS
+from streamer.protocol.wire import unseal
 from tests.stored_batches import taken
 
 STREAM = "0123456789abcdef"

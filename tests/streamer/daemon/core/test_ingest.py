@@ -21,7 +21,7 @@ from streamer.daemon.core.producers import (
     KnownProducer,
     Producers,
 )
-from streamer.protocol.header import PROTOCOL, Reason, WireError
+from streamer.protocol.wire import PROTOCOL, Reason, WireError
 from tests.daemon_kit import NOW, SETTINGS, Peer, batch, reason
 
 # ---- keys ----------------------------------------------------------------------------------------

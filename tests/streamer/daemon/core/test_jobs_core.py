@@ -22,7 +22,7 @@ from streamer.daemon.core.jobs import (
     JobsCore,
     Owner,
 )
-from streamer.protocol.header import Reason, WireError
+from streamer.protocol.wire import Reason, WireError
 
 
 def job(id_="a", owner="me", **fields):

@@ -11,7 +11,7 @@ from hypothesis import settings as tries
 from hypothesis import strategies as st
 
 from streamer.daemon.core.sync import BURST_BYTES, Fetch, SyncLimits, SyncState
-from streamer.protocol.header import seal
+from streamer.protocol.wire import seal
 from tests.daemon_kit import asked
 from tests.reference import crc32c as definition
 from tests.sync_records import STREAM, TOPICS, Record, Records, at_of
