@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 
 from streamer.cli import cost_model
 from streamer.device_choice import RATES, Cost, Kind, machine
+from streamer.matching.spec import MatchSpec
 from trie.codes import decode
+from trie.cpu.threads import most_threads, usable_cores
 
 _SEED = 3
 _READ = 150
@@ -43,8 +45,6 @@ class Work:
 
 def calibrate(devices: list[str], folder: Path) -> str:
     """Measure these devices and store the rates in the folder; returns a line for the user."""
-    from trie.cpu.threads import most_threads, usable_cores
-
     threads = min(usable_cores(), most_threads())
     start: dict[str, float] = {}
     factors: dict[str, dict[str, float]] = {}
@@ -107,7 +107,6 @@ def _pairs(folder: str, device: str) -> Iterator[tuple[Work, Work]]:
 
 def works(folder: Path, device: str) -> Iterator[Work]:
     """A command of each kind."""
-    from streamer.matching.spec import MatchSpec
 
     def path(name: str) -> str:
         return str(folder / name)

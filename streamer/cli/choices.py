@@ -17,6 +17,7 @@ from streamer import __version__
 from streamer.errors import StreamerError, UsageError, printable, warn
 from streamer.matching.spec import Device, TargetBy
 from streamer.output.output_file import RowsFormat
+from trie.new_file import check_new_file
 from trie.strands import Strands
 
 if TYPE_CHECKING:
@@ -319,8 +320,6 @@ def warn_of_references(reads: Sequence[str]) -> None:
 
 
 def _check_outputs(paths: list[str]) -> None:
-    from trie.new_file import check_new_file
-
     real = [os.path.realpath(path) for path in paths]
     for path, place in zip(paths, real, strict=True):
         if real.count(place) > 1:

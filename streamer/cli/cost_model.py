@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from streamer.cli.choices import say
 from streamer.device_choice import Cost, Estimate
+from trie.cpu.compiling import compile_notice
 
 if TYPE_CHECKING:
     import numpy as np
@@ -291,7 +292,6 @@ def search_run(
             yield choice, where
         return
     from streamer.batch.choice import choose
-    from trie.cpu.compiling import compile_notice
 
     with compile_notice(quiet=quiet):
         yield choose(methods, default, method, device, say, cost, threads, gpus), None

@@ -10,6 +10,7 @@ import typer
 
 from streamer.cli.choices import say_error
 from streamer.cli.daemon_options import ConfigOption, SettingsOption
+from streamer.errors import ReportedError, StreamerError
 
 
 def run(
@@ -21,7 +22,6 @@ def run(
 ) -> None:
     """Run the daemon until SIGINT or SIGTERM, which drain it; a second signal ends it at once."""
     from streamer.daemon import logs
-    from streamer.errors import ReportedError, StreamerError
 
     # standard error may block, too
     with logs.unfailing():
@@ -44,7 +44,6 @@ def _serve(config: str | None, settings: list[str] | None, accept_loss: bool) ->
     from streamer.cli.job_lines import parse_line
     from streamer.daemon import logs
     from streamer.daemon.service import run
-    from streamer.errors import ReportedError, StreamerError
     from streamer.protocol.endpoints import announced
 
     for_people = logs.configure(loaded.log.level, loaded.log.format)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -130,8 +131,6 @@ def _show(path: str, format_: str) -> None:
 
 
 def _facts(made: Index, path: str) -> dict[str, Any]:
-    import os
-
     return {
         "k": made.k,
         "strands": made.strands,

@@ -11,13 +11,15 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from streamer.cli.choices import QuietOption
+from streamer.cli.choices import QuietOption, check_files, say
 from streamer.cli.daemon_options import ConfigOption, ControlOption, KeysOption, open_control
 from streamer.errors import StreamerError, UsageError
+from streamer.output.output_file import OutputFile, check_arrow, rows_format
 
 if TYPE_CHECKING:
     from streamer.client.control import Control
@@ -95,8 +97,6 @@ def _show(found: Sequence[Mapping[str, Any]], format_: str | None) -> None:
 
 def _row(job: Mapping[str, Any]) -> list[str]:
     """The values of COLUMNS; none contains a tab or a line end."""
-    from datetime import UTC, datetime
-
     submitted = datetime.fromtimestamp(job["submitted"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     line = shlex.join([job["command"], *job["arguments"]])
     words = job["id"], job["state"], f"{job['progress']:.4f}", submitted, line, job["reason"]
@@ -138,11 +138,7 @@ def submit(
     Options of submit come before the command, those of the command after it. Files are those of the
     daemon's machine, in a folder that its configuration names.
     """
-    import os
-
-    from streamer.cli.choices import say
     from streamer.cli.job_lines import read_line
-    from streamer.errors import UsageError
 
     job = read_line(line)
     output, format_ = job.given.get("output"), job.given.get("format_")
@@ -170,9 +166,6 @@ _ENDED = ("done", "failed", "cancelled", "interrupted")
 
 def check_rows(output: str | None, given: RowsFormat | None) -> RowsFormat:
     """Return the format; fail early if rows cannot be written or the result cannot be read."""
-    from streamer.cli.choices import check_files
-    from streamer.output.output_file import check_arrow, rows_format
-
     check_files([], output)
     if given != "arrow":
         check_arrow()
@@ -198,7 +191,6 @@ def follow_job(control: Control, job: str, *, quiet: bool, cancelled: bool = Fal
 
 def write_rows(control: Control, job: str, output: str | None, format_: Any) -> None:
     """Write the rows of a job in a format, to a file or standard output (None or ``-``)."""
-    from streamer.output.output_file import OutputFile
     from streamer.output.rows import open_rows
 
     if format_ == "arrow":

@@ -1,5 +1,6 @@
 """``streamer keygen``: keys for a daemon and its clients."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -40,8 +41,6 @@ def keygen(
     limits are in DIR/permissions.toml. A running daemon follows changes of this file: deleting a
     table shuts its client out.
     """
-    from pathlib import Path
-
     from streamer.cli.choices import say
     from streamer.daemon.core.rights import EVERYTHING, Rights
     from streamer.daemon.security.key_folder import PERMISSIONS_FILE, make_keys

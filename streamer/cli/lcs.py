@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -12,7 +13,8 @@ import typer
 from streamer.cli import choices, cost_model
 from streamer.cli.choices import check_files, say
 from streamer.errors import DataError, UsageError, printable
-from streamer.output.output_file import rows_format
+from streamer.output.output_file import rows_format, write_file
+from trie.cpu.compiling import compile_notice
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,7 +106,6 @@ def lcs(
     from streamer.batch.choice import choose
     from streamer.batch.lcs import DEFAULT, METHODS
     from streamer.output.rows import open_rows
-    from trie.cpu.compiling import compile_notice
     from trie.cpu.threads import usable_cores
 
     if cluster is not None:
@@ -171,8 +172,6 @@ def _record(path: str) -> NamedSequence:
 
 def _text(path: str) -> NamedSequence:
     """The bytes of a file as a sequence named by its path."""
-    import sys
-
     import numpy as np
 
     from streamer.batch.records import NamedSequence
@@ -229,7 +228,6 @@ def _write_files(
 ) -> None:
     from streamer.batch.lcs import subsequence
     from streamer.batch.lcs.symbols import TEXT_SYMBOLS
-    from streamer.output.output_file import write_file
 
     sequence, blocks, plot = files.values()
     if sequence is not None:

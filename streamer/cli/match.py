@@ -7,7 +7,8 @@ import typer
 from streamer.cli import choices
 from streamer.errors import UsageError
 from streamer.matching.spec import DEFAULT_CHUNK, Kernel, MatchSpec, Mode, Semantics
-from streamer.output.output_file import line_format, rows_format
+from streamer.output.output_file import compression_of, line_format, rows_format
+from trie.new_file import check_regular_file
 from trie.strands import Strands
 
 ReportName = Literal[
@@ -216,9 +217,6 @@ def match(
     if spec.sources and len(reads) > 1:
         choices.warn_of_references(reads)
     if save is not None:
-        from streamer.output.output_file import compression_of
-        from trie.new_file import check_regular_file
-
         if compression_of(save) is not None:
             raise UsageError(f"--save {save}: a dictionary is not compressed; leave out the suffix")
         check_regular_file(save)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamer.cli import daemon_options
-from streamer.cli.choices import SENT_BASES, SENT_READS, QuietOption, say
+from streamer.cli.choices import SENT_BASES, SENT_READS, QuietOption, check_files, say
 from streamer.cli.daemon_options import ConfigOption, KeysOption
 from streamer.errors import DataError, UsageError
 
@@ -70,7 +70,6 @@ def play(
     after --file-reads reads or --file-seconds. final_summary_*.txt ends the run. Ctrl-C completes
     the files that have been begun and writes no final summary.
     """
-    from streamer.cli.choices import check_files
     from streamer.cli.streams import progress
     from streamer.sequences.source import size_of_files
 

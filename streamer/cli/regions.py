@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from streamer.cli.choices import check_files
+from streamer.output.output_file import OutputFile
 
 
 def regions(
@@ -26,7 +27,6 @@ def regions(
 ) -> None:
     """Write regions of a reference as FASTA, a record each: targets for match and the daemon."""
     from streamer.dictionary.regions import records_of
-    from streamer.output.output_file import OutputFile
 
     check_files([bed, reference], output)
     with OutputFile(output, verb="cannot write regions") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,7 +46,5 @@ def _count(number: int, what: str, ending: str = "s") -> str:
 
 def _wait(control: Control) -> None:
     """Return once no batch is left to match again."""
-    import time
-
     while control.status()["revision"] is not None:
         time.sleep(_LOOK_SECONDS)

@@ -17,6 +17,7 @@ from streamer.cli import choices
 from streamer.cli.daemon_options import ConfigOption
 from streamer.errors import UsageError
 from streamer.matching.spec import TargetBy
+from streamer.output.output_file import OutputFiles
 
 if TYPE_CHECKING:
     from streamer.reporting.collection import Source
@@ -106,7 +107,6 @@ def report(
         raise UsageError("name the files of reports, a journal folder, or --config")
 
     from streamer.matching.reports import Assignment
-    from streamer.output.output_file import OutputFiles
     from streamer.reporting.collection import Collection
     from streamer.reporting.kept_reads import Recount, is_journal
     from streamer.reporting.multiqc import multiqc, multiqc_path

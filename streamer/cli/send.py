@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ from streamer.cli.choices import (
     say,
 )
 from streamer.cli.daemon_options import ConfigOption, KeysOption
+from streamer.errors import UsageError
 from streamer.watching import SETTLE_SECONDS
 
 if TYPE_CHECKING:
@@ -83,10 +85,7 @@ def send(
     re-writes and copies. It ends once a file that --until names is in the folder of each run and
     all reads are durable; Ctrl-C sends what has been read, and ends with 130.
     """
-    import time
-
     from streamer.client.producer import Producer
-    from streamer.errors import UsageError
 
     if bool(reads) == bool(watch):
         raise UsageError("name either files of reads (READS) or a folder (--watch)")

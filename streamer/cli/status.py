@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from streamer.cli.daemon_options import ConfigOption, ControlOption, KeysOption, open_control
-from streamer.errors import printable
+from streamer.errors import UsageError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,8 +41,6 @@ def status(
     """Show the state and the totals of a running daemon."""
     import json
 
-    from streamer.errors import UsageError
-
     if topics and wait is None:
         raise UsageError("--topic is for --wait")
     answer = _answer(at, config, keys, wait, topics or ())
@@ -59,8 +58,6 @@ def _answer(
     at: str | None, config: str | None, keys: str | None, wait: float | None, topics: Sequence[str]
 ) -> dict[str, Any]:
     """The status of a daemon; with ``wait``, once it has started and its topics are watched."""
-    import time
-
     from streamer.client.client_errors import DaemonError, DaemonSilentError
 
     problem: DaemonError

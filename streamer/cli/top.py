@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
 import json
+import os
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -11,6 +15,7 @@ import typer
 from streamer.cli.choices import say
 from streamer.cli.daemon_options import ConfigOption, ControlOption, KeysOption, open_control
 from streamer.cli.status import print_table
+from streamer.errors import StreamerError, UsageError
 
 if TYPE_CHECKING:
     from streamer.client.control import Control
@@ -55,24 +60,17 @@ def top(
 
 def _can_draw() -> bool:
     """Whether there is a terminal, and the package that draws on it."""
-    import os
-    from importlib.util import find_spec
-
     return (
         all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
         and os.environ.get("TERM", "dumb") != "dumb"
-        and find_spec("textual") is not None
+        and importlib.util.find_spec("textual") is not None
     )
 
 
 def _check_page(count: int | None) -> None:
-    from importlib.util import find_spec
-
-    from streamer.errors import StreamerError, UsageError
-
     if count:
         raise UsageError("--count is for --format table and jsonl")
-    if find_spec("textual") is None:
+    if importlib.util.find_spec("textual") is None:
         raise StreamerError(
             "--format page needs the package textual: pip install '.[top]' in a clone"
         )
@@ -90,8 +88,6 @@ def _page(control: Control, every: float) -> bool:
 
 def _tables(control: Control, every: float, count: int | None, form: str) -> bool:
     """Print tables; returns whether the daemon has ended."""
-    import itertools
-
     from streamer.client.client_errors import DaemonFailedError, DaemonSilentError
     from streamer.client.subscriber import Subscriber
     from streamer.protocol.endpoints import reachable
@@ -129,8 +125,6 @@ def _print(answer: dict[str, Any], form: str, *, first: bool) -> None:
 
 def _ends(feed: Subscriber, seconds: float) -> bool:
     """Wait; returns whether the daemon has announced its end meanwhile."""
-    import time
-
     deadline = time.monotonic() + seconds
     while not feed.ended:
         if feed.receive(max(0.0, deadline - time.monotonic())) is None:

@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import os
 import random
+import signal
 import struct
 import subprocess
 import tempfile
@@ -29,8 +30,10 @@ from typing import Annotated
 import typer
 
 from streamer.cli.choices import QuietOption, say
-from streamer.matching.spec import Device
+from streamer.errors import StreamerError
+from streamer.matching.spec import CUDA_KERNELS, KERNELS, Device
 from trie.cpu import compiling
+from trie.cpu.compiling import kernel_folder
 
 Job = tuple[str, ...]
 """The arguments of a command; or ``serve`` and settings, for a daemon and its clients."""
@@ -121,8 +124,6 @@ def jobs(device: str) -> list[Job]:
 
 
 def _match(device: str) -> Iterator[Job]:
-    from streamer.matching.spec import CUDA_KERNELS, KERNELS
-
     exact = ("match", "reads.fq", *_K)
     frozen = (*exact, *_DICTIONARY)
     yield (*frozen, "--report", "reads")
@@ -291,8 +292,6 @@ def warm_up(
     command compiles what it needs when it first runs.
     """
     from streamer.device_choice import choose_device, cuda_problem
-    from streamer.errors import StreamerError
-    from trie.cpu.compiling import kernel_folder
     from trie.cpu.jit import source_digest
     from trie.cpu.threads import usable_cores
 
@@ -349,8 +348,6 @@ def _calibrated(devices: list[str], folder: Path, quiet: bool) -> None:
 
 def _ship(folder: Path, processes: int, quiet: bool) -> None:
     """Compile all kernels of the CPU for each level of x86-64 that this machine has."""
-    from streamer.errors import StreamerError
-
     levels = compiling.cpu_levels()
     for level, features in compiling.LEVELS.items():
         if level not in levels:
@@ -393,7 +390,6 @@ def _recorded(record: Path, key: list[str]) -> int:
 def _outcomes(listed: list[Job], processes: int, quiet: bool) -> Iterator[tuple[Job, Compiled]]:
     """Each job with its outcome, as they end."""
     from streamer.cli.streams import progress
-    from streamer.errors import StreamerError
 
     with (
         tempfile.TemporaryDirectory(prefix="kmer-streamer-") as folder,
@@ -432,8 +428,6 @@ def _pool(folder: str, processes: int) -> Iterator[ProcessPoolExecutor]:
 
 def _begin(folder: str) -> None:
     """Prepare a process for jobs in a folder: they print nothing and compile concurrently."""
-    import signal
-
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.chdir(folder)
     nowhere = os.open(os.devnull, os.O_RDWR)

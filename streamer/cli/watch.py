@@ -14,7 +14,7 @@ from streamer.cli import daemon_options
 from streamer.cli.choices import FormatChoice, check_files, say
 from streamer.cli.streams import signals_noted
 from streamer.errors import StreamerError, UsageError
-from streamer.output.output_file import line_format, rows_format
+from streamer.output.output_file import line_format, rows_format, write_file
 
 if TYPE_CHECKING:
     from streamer.client.core.subscriber import Cursor
@@ -69,8 +69,6 @@ class CursorFile:
 
     def store(self) -> None:
         """Store the current position."""
-        from streamer.output.output_file import write_file
-
         if self._cursor is not None and self._cursor != self._stored:
             # read back without regard to its suffix
             write_file(self.path, [self._cursor.to_json().encode()], plain=True)
@@ -285,8 +283,6 @@ def _follow(
 
     A signal noted in ``signals`` also returns True.
     """
-    import time
-
     from streamer.client.messages import Gap, NewEpoch, NewStream, Reset
 
     end = None if seconds is None else time.monotonic() + seconds
