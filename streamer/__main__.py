@@ -30,7 +30,7 @@ def run() -> None:
     clean_up_on_signals()
     code = flush_streams(main())
     ignore_interrupts()
-    others = [one for one in threading.enumerate() if one is not threading.main_thread()]
+    others = [each for each in threading.enumerate() if each is not threading.main_thread()]
     if code and others:
         # a thread still waiting for input must not delay the exit
         os._exit(code)

@@ -147,12 +147,12 @@ async def _wait(
     try:
         while not any(int(socket.getsockopt(zmq.EVENTS)) & events for socket in sockets):
             changed.clear()
-            left = deadline - loop.time()
-            if left <= 0:
+            remaining = deadline - loop.time()
+            if remaining <= 0:
                 return False
             try:
                 # wait_for of Python 3.11 may lose a cancellation
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(remaining):
                     await changed.wait()
             except TimeoutError:
                 return False

@@ -62,9 +62,9 @@ def rates() -> Rates:
     folder = kernel_folder().path
     try:
         assert folder is not None
-        found = json.loads((folder / RATES).read_text())
-        if found["machine"] == machine():
-            return Rates(REFERENCE.start | found["start"], found["factors"], measured=True)
+        measured = json.loads((folder / RATES).read_text())
+        if measured["machine"] == machine():
+            return Rates(REFERENCE.start | measured["start"], measured["factors"], measured=True)
     except (AssertionError, OSError, ValueError, KeyError, TypeError):
         pass
     return REFERENCE
@@ -120,8 +120,8 @@ def cuda_problem() -> str | None:
     from gpu.card.device import devices
 
     try:
-        found = devices()
-        if not found:
+        known = devices()
+        if not known:
             return "no CUDA device"
         # whether kernels work shows only when they are loaded
         import gpu.exact  # noqa: F401
@@ -188,12 +188,12 @@ def usable_cards(limit: int = 0) -> list[int]:
     from gpu.card.device import devices
 
     try:
-        found = [device.number for device in devices()]
+        numbers = [device.number for device in devices()]
     except RuntimeError as error:
         raise StreamerError(str(error)) from None
-    if not found:
+    if not numbers:
         raise StreamerError("no CUDA device")
-    return found[: limit or None]
+    return numbers[: limit or None]
 
 
 def stream_cards(

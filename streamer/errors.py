@@ -109,7 +109,7 @@ def printable(line: str) -> str:
     """Return a line or a name with unprintable characters escaped."""
     if line.isprintable():
         return line
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
 
 
 def _to_stderr(line: str) -> None:

@@ -86,14 +86,14 @@ class Watch:
         clock, busy, stolen, own = (
             after - before for after, before in zip(self._now(), self._begin, strict=True)
         )
-        found = []
+        causes = []
         others = (busy - own) / max(clock, 1e-3)
         if others > _OTHERS * usable_cores():
-            found.append(f"other programs kept {others:.1f} of {usable_cores()} cores busy")
+            causes.append(f"other programs kept {others:.1f} of {usable_cores()} cores busy")
         if stolen > _OTHERS * clock * usable_cores():
             share = stolen / clock
-            found.append(f"the host of this virtual machine took {share:.1f} of its cores")
-        return tuple(found + (_of_gpu() if self._device == "cuda" else []))
+            causes.append(f"the host of this virtual machine took {share:.1f} of its cores")
+        return tuple(causes + (_of_gpu() if self._device == "cuda" else []))
 
 
 _LONG_ENOUGH = 0.5  # seconds, to see what else ran
@@ -156,11 +156,11 @@ def _right(device: Any, kernels: tuple[str, ...]) -> Iterator[Outcome]:
     target = ReadBatch(["t"], np.array([0, 900], dtype=np.int64), batch.bases[300:1200])
     for mode in ("frozen", "grow"):
         known = Dictionary.from_batches([target], K, "canonical")
-        held = set(decode_kmers(known.codes, K))
-        want = _defined(batch, held, grow=mode == "grow")
+        known_kmers = set(decode_kmers(known.codes, K))
+        want = _defined(batch, known_kmers, grow=mode == "grow")
         for kernel in kernels:
-            found = _run(batch, known, mode, kernel=kernel, chunk=1_000, device=device)
-            yield Outcome(device, f"{mode}, {kernel}", found.events.tolist() == want)
+            result = _run(batch, known, mode, kernel=kernel, chunk=1_000, device=device)
+            yield Outcome(device, f"{mode}, {kernel}", result.events.tolist() == want)
 
 
 def _defined_near(text: list[int], patterns: list[list[int]], limit: int) -> list[int]:
@@ -192,13 +192,13 @@ def _near(device: Any, kernels: tuple[str, ...]) -> Iterator[Outcome]:
         want = _defined_near(bases.tolist(), patterns, distance)
         batch = ReadBatch(["a"], np.array([0, bases.size], dtype=np.int64), bases)
         for kernel in kernels:
-            found = _run(
+            result = _run(
                 batch, stored, "frozen", exact=False, distance=distance, strands="both",
                 kernel=kernel, device=device, chunk=100,
             ).near  # fmt: skip
-            assert found is not None
+            assert result is not None
             got = [distance + 1] * bases.size
-            for end, value in zip(found.end.tolist(), found.distance.tolist(), strict=True):
+            for end, value in zip(result.end.tolist(), result.distance.tolist(), strict=True):
                 got[end - 1] = value
             told = [min(value, distance + 1) for value in want]
             yield Outcome(device, f"distance {distance}, {kernel}", got == told)
@@ -216,12 +216,12 @@ def _speed(device: Any, total: int) -> Iterator[Outcome]:
             watch = Watch(device)
             while len(seconds) < 3 or sum(seconds) < _LONG_ENOUGH:
                 begin = time.perf_counter()
-                (found,) = matcher.match([batch])
+                (result,) = matcher.match([batch])
                 seconds.append(time.perf_counter() - begin)
             causes = watch.causes()
-        right = not bool((found.events == 2).any())
+        right = not bool((result.events == 2).any())
         cores = usable_cores()
-        like = min(REACHED[device], key=lambda one: abs(one.cores - cores))
+        like = min(REACHED[device], key=lambda machine: abs(machine.cores - cores))
         causes += (f"this machine has {cores} cores",) * (cores < LOW * like.cores)
         yield Outcome(
             device, f"{mode}, {total:,} bases", right, batch.bases.size / min(seconds),

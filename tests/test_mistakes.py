@@ -146,7 +146,7 @@ MISTAKES = {
         "_silence",
     ),
     "a checksum of a message is not compared": Mistake(
-        "streamer/protocol/wire.py", "if given != (found", "if not given and given != (found",
+        "streamer/protocol/wire.py", "if sent != (computed", "if not sent and sent != (computed",
         "streamer/protocol/test_wire.py::test_every_flipped_bit_is_noticed",
     ),
     "files behind the mark count as sent": Mistake(

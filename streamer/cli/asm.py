@@ -74,10 +74,10 @@ def asm(
         pattern, patterns, partial(masks_of, iupac=iupac), quiet=quiet
     )
     check_patterns(masks, names, k, source=source)
-    codes = [int((one == 0).sum()) for one in masks]
+    codes = [int((mask == 0).sum()) for mask in masks]
     remedy = "--iupac lets them match the bases they stand for"
     pattern_search.check_codes(codes, names, k, source, remedy, quiet=quiet)
-    lengths = [len(one) for one in masks]
+    lengths = [len(mask) for mask in masks]
     columns = [*COLUMNS, "cigar"] if report == "best" else COLUMNS
     wanted = searches(masks, k, strands)
     pattern_names = Labels(names)
@@ -99,17 +99,17 @@ def asm(
             text, wanted.reach, output, form or format_, columns, quiet, size
         ) as (writer, pieces):
             if where is None:
-                found = find(
+                hits = find(
                     of_pieces(texts.named(pieces)), wanted, choice, report=report, threads=threads
                 )
             elif report == "best":
-                found = batch_tasks.asm_best(where, texts.named(pieces), wanted, choice)
+                hits = batch_tasks.asm_best(where, texts.named(pieces), wanted, choice)
             else:
                 assert form is not None
                 for lines in batch_tasks.asm_lines(where, pieces, wanted, choice, names, form):
                     writer.put(lines.data)
                 return
-            texts.write(writer, found, pattern_names)
+            texts.write(writer, hits, pattern_names)
 
 
 class _Texts:
@@ -126,9 +126,9 @@ class _Texts:
             self._names.extend(piece.reads.names[self._first + len(self._names) - piece.first :])
             yield piece
 
-    def write(self, writer: Rows, found: Iterable[tuple[int, Hits]], patterns: Labels) -> None:
+    def write(self, writer: Rows, blocks: Iterable[tuple[int, Hits]], patterns: Labels) -> None:
         """Write the rows that ``asm.find`` gives for these pieces."""
-        for first, hits in found:
+        for first, hits in blocks:
             own = replace(hits, text=hits.text - self._first)
             pattern_search.write_hits(writer, own, self._names, patterns)
             done = max(0, first - self._first)

@@ -62,8 +62,8 @@ def calibrate(devices: list[str], folder: Path) -> str:
                 expected -= tiny.cost.beyond_start(device, threads)
                 factor = seconds[work.kind] / expected
                 factors[device][work.kind] = min(max(factor, 1 / _MOST), _MOST)
-    found = {"machine": machine(), "start": start, "factors": factors}
-    (folder / RATES).write_text(json.dumps(found, indent=1))
+    facts = {"machine": machine(), "start": start, "factors": factors}
+    (folder / RATES).write_text(json.dumps(facts, indent=1))
     return "rates of this machine measured: " + ", ".join(
         f"{device} starts in {start[device]:.1f} s and takes "
         f"{min(factors[device].values()):.2g} to {max(factors[device].values()):.2g} times as long "
@@ -163,12 +163,12 @@ def _begin() -> None:
 
 def _seconds(folder: str, device: str) -> dict[Kind, float]:
     """The seconds of each kind of work beyond those of a tiny input."""
-    found: dict[Kind, float] = {}
+    seconds: dict[Kind, float] = {}
     for tiny, work in _pairs(folder, device):
         _seconds_of(tiny, device)
         least = _seconds_of(tiny, device)
-        found[work.kind] = max(_seconds_of(work, device) - least, 1e-3)
-    return found
+        seconds[work.kind] = max(_seconds_of(work, device) - least, 1e-3)
+    return seconds
 
 
 def _seconds_of(work: Work, device: str) -> float:

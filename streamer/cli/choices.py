@@ -204,11 +204,11 @@ def sheet_and_panel(
     sheet: str | None, panel: str | None
 ) -> tuple[SampleSheet | None, Panel | None]:
     """Read the files of --sample-sheet and --panel; raises SampleSheetError or ConfigError."""
-    found, judging = None, None
+    read, judging = None, None
     if sheet is not None:
         from streamer.sequences.sample_sheet import SampleSheet
 
-        found = SampleSheet.read(sheet)
+        read = SampleSheet.read(sheet)
     if panel is not None:
         from streamer.daemon.config import load_panel
         from streamer.matching.panel import Panel
@@ -216,10 +216,10 @@ def sheet_and_panel(
         judging = Panel(**load_panel(panel))
         if not judging.limits:
             raise UsageError(f"--panel {panel}: its table panel has no threshold: set enough_reads")
-        if judging.control_factor and (found is None or not found.negative):
-            name = "--sample-sheet" if found is None else f"--sample-sheet {sheet}"
+        if judging.control_factor and (read is None or not read.negative):
+            name = "--sample-sheet" if read is None else f"--sample-sheet {sheet}"
             raise UsageError(f"panel.control_factor needs a negative control: {name} has none")
-    return found, judging
+    return read, judging
 
 
 def say(line: str) -> None:
@@ -267,8 +267,8 @@ def check_files(
 
 def check_watch_options(watch: str | None, **options: object) -> None:
     """UsageError for an option that is given without ``--watch``."""
-    for option, given in options.items():
-        if given is not None and not watch:
+    for option, value in options.items():
+        if value is not None and not watch:
             raise UsageError(f"--{option} goes with --watch")
 
 

@@ -137,19 +137,19 @@ def _measured(sample: bytes, path: str) -> tuple[float, float]:
 
 def bases_of_files(paths: Sequence[str]) -> int | None:
     """An estimate of the bases in files; None if one has no size."""
-    found = contents(paths)
-    return None if found is None else int(found.bases)
+    read = contents(paths)
+    return None if read is None else int(read.bases)
 
 
 def matching(reads: Sequence[str], spec: MatchSpec) -> Cost | None:
     """The cost of ``match`` and ``filter``, if few reads match; None if the reads have no size."""
-    found, known = contents(reads), contents(spec.sources)
-    if found is None or known is None:
+    read, known = contents(reads), contents(spec.sources)
+    if read is None or known is None:
         return None
-    bases, stream = found.bases, found.stream * _INFLATED
+    bases, stream = read.bases, read.stream * _INFLATED
     begun = min(known.bases, _INDEXED_IN_TURN[1]) * _INDEXED_IN_TURN[0]
     indexed = known.bases * _INDEXED
-    cpu, host = indexed + found.text * _PARSED, indexed + bases * _PACKED
+    cpu, host = indexed + read.text * _PARSED, indexed + bases * _PACKED
     fed = begun + max(stream, bases * _FED)
     if not spec.near:
         if spec.changes:
@@ -182,11 +182,11 @@ def asm_base(patterns: Sequence[int], strands: int) -> float:
 
 def asm(text: str, base: float) -> Cost | None:
     """The cost of ``asm``, which takes so many thread seconds for each base."""
-    found = contents([text])
-    if found is None:
+    texts = contents([text])
+    if texts is None:
         return None
-    read, work = _read(found), found.bases * base
-    return Cost("asm", work, read, found.bases * _PACKED, read + work / _GPU_THREADS)
+    read, work = _read(texts), texts.bases * base
+    return Cost("asm", work, read, texts.bases * _PACKED, read + work / _GPU_THREADS)
 
 
 def hamming_base(patterns: int, strands: int) -> float:
@@ -196,40 +196,40 @@ def hamming_base(patterns: int, strands: int) -> float:
 
 def hamming(text: str, base: float) -> Cost | None:
     """The cost of ``hamming``, which takes so many seconds for each base."""
-    found = contents([text])
-    if found is None:
+    texts = contents([text])
+    if texts is None:
         return None
-    read, work = _read(found), found.bases * base
-    cpu = max(read, found.bases * _HAMMED) + work
-    return Cost("hamming", 0.0, cpu, found.bases * _PACKED, read + work / _GPU_THREADS)
+    read, work = _read(texts), texts.bases * base
+    cpu = max(read, texts.bases * _HAMMED) + work
+    return Cost("hamming", 0.0, cpu, texts.bases * _PACKED, read + work / _GPU_THREADS)
 
 
-def _read(found: Contents) -> float:
-    return max(found.bases * _TEXT_READ, found.stream * _INFLATED)
+def _read(texts: Contents) -> float:
+    return max(texts.bases * _TEXT_READ, texts.stream * _INFLATED)
 
 
 def primer(alpha: str, beta: str, k: int) -> Cost | None:
     """The cost of ``primer`` for unrelated sequences."""
-    one, other = contents([alpha]), contents([beta])
-    if one is None or other is None:
+    first, other = contents([alpha]), contents([beta])
+    if first is None or other is None:
         return None
-    cpu = one.bases * other.bases * (_PRIMED + k * _PRIMED_K)
+    cpu = first.bases * other.bases * (_PRIMED + k * _PRIMED_K)
     return Cost("primer", cpu, 0.0, other.bases * _PACKED, _PRIMER_BEGUN + cpu / _GPU_THREADS)
 
 
-def lcs(one: NDArray[np.uint8], other: NDArray[np.uint8], *, whole: bool) -> Cost:
+def lcs(first: NDArray[np.uint8], other: NDArray[np.uint8], *, whole: bool) -> Cost:
     """The cost of ``lcs`` of base codes, which follows the share of 16-mers that both have.
 
     whole: the subsequence is wanted, not only its length.
     """
     factor = _WHOLE if whole else 1.0
-    unlike = aligned(factor * one.size * other.size)
-    shared = _shared(one, other)
+    unlike = aligned(factor * first.size * other.size)
+    shared = _shared(first, other)
     if shared <= _CHANCE:
         return unlike
-    differences = (1 - shared ** (1 / _MER)) * _PER_CHANGE * min(one.size, other.size)
-    differences += abs(one.size - other.size)
-    near = factor * (differences**2 * _DIFFERENCE + max(one.size, other.size) * _SAME)
+    differences = (1 - shared ** (1 / _MER)) * _PER_CHANGE * min(first.size, other.size)
+    differences += abs(first.size - other.size)
+    near = factor * (differences**2 * _DIFFERENCE + max(first.size, other.size) * _SAME)
     if near > unlike.cpu / _MANY_THREADS:
         return unlike
     return Cost("lcs", 0.0, near, 0.0, min(unlike.host_in_turn, near))
@@ -246,11 +246,11 @@ _CHANCE = 0.01  # share of 16-mers that unrelated genomes may have in common
 _ONE_IN = 1 << 22  # of 2**32: 16-mers that are compared, one in 1024
 
 
-def _shared(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
+def _shared(first: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
     """The share of 16-mers of the shorter sequence that the longer one has, from a sample."""
     import numpy as np  # late: building a package needs help texts without it
 
-    some, others = _sampled(one), _sampled(other)
+    some, others = _sampled(first), _sampled(other)
     least = min(some.size, others.size)
     return np.intersect1d(some, others, assume_unique=True).size / least if least else 0.0
 

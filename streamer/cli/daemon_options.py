@@ -32,14 +32,14 @@ ANSWER_SECONDS = 5.0
 """How many seconds a daemon may be silent."""
 
 
-def endpoint_of(name: str, given: str | None, config: str | None) -> str:
+def endpoint_of(name: str, option: str | None, config: str | None) -> str:
     """The endpoint that a client connects to: the given one, or that of the configuration."""
     from streamer.errors import UsageError
     from streamer.protocol.endpoints import check_endpoint, unset_endpoint
 
-    if given is not None:
+    if option is not None:
         try:
-            endpoint = check_endpoint(given)
+            endpoint = check_endpoint(option)
         except ValueError as error:
             raise UsageError(str(error)) from None
     else:
@@ -63,7 +63,7 @@ def limit_records_by(config: str | None) -> None:
         limit_records(load(config, check_files=False).ingest.max_record_bases)
 
 
-def keys_of(given: str | None, config: str | None, endpoint: str) -> ClientKeys | None:
+def keys_of(path: str | None, config: str | None, endpoint: str) -> ClientKeys | None:
     """The keys of a client: the given ones, or those of the configuration, None if it has none.
 
     endpoint: where it connects; an endpoint that is not on this machine needs keys.
@@ -72,12 +72,12 @@ def keys_of(given: str | None, config: str | None, endpoint: str) -> ClientKeys 
     from streamer.protocol.endpoints import is_local
     from streamer.protocol.keys import ClientKeys
 
-    if given is None and config is not None:
+    if path is None and config is not None:
         from streamer.daemon.config import load
 
-        given = load(config, check_files=False).security.keys or None
-    if given is not None:
-        return ClientKeys.read(given)
+        path = load(config, check_files=False).security.keys or None
+    if path is not None:
+        return ClientKeys.read(path)
     if not is_local(endpoint):
         raise UsageError(
             f"{endpoint} is not on this machine: give the key of this client (--keys FILE)"

@@ -58,7 +58,7 @@ def hamming(
 
     source, names, codes = pattern_search.read_patterns(pattern, patterns, encode, quiet=quiet)
     records = list(map(NamedSequence, names, codes))
-    gaps = [int((one == GAP).sum()) for one in codes]
+    gaps = [int((letters == GAP).sum()) for letters in codes]
     remedy = "write out their variants, or use asm --iupac"
     pattern_search.check_codes(gaps, names, k, source, remedy, quiet=quiet)
     form = None if cluster is None else line_format(format_, "--cluster")

@@ -125,8 +125,8 @@ def _show(path: str, format_: str) -> None:
         typer.echo(json.dumps(facts))
         return
     for key, value in facts.items():
-        for one in value if isinstance(value, list) else [value]:
-            words = one.values() if isinstance(one, dict) else [one]
+        for entry in value if isinstance(value, list) else [value]:
+            words = entry.values() if isinstance(entry, dict) else [entry]
             typer.echo(" ".join([key, *map(str, words)]))
 
 

@@ -43,12 +43,10 @@ class JobLine(NamedTuple):
 
 def parse_line(line: Sequence[str], folder: str) -> ParsedLine:
     """Check a line for the daemon; UsageError if invalid. folder: where relative paths start."""
-    found = read_line(line, folder, helps=False)
-    if found.given:
-        raise UsageError(
-            f"{_option(found.command, next(iter(found.given)))}: for clients, not jobs"
-        )
-    return ParsedLine(found.arguments, found.inputs, found.device)
+    read = read_line(line, folder, helps=False)
+    if read.given:
+        raise UsageError(f"{_option(read.command, next(iter(read.given)))}: for clients, not jobs")
+    return ParsedLine(read.arguments, read.inputs, read.device)
 
 
 def read_line(line: Sequence[str], folder: str = "", *, helps: bool = True) -> JobLine:
@@ -63,7 +61,7 @@ def read_line(line: Sequence[str], folder: str = "", *, helps: bool = True) -> J
     context = _parsed(command, arguments, helps=helps)
     made: list[str] = []
     positional: list[str] = []
-    given: dict[str, Any] = {}
+    parsed: dict[str, Any] = {}
     for param in context.command.params:
         name = str(param.name)
         source = context.get_parameter_source(name)
@@ -75,7 +73,7 @@ def read_line(line: Sequence[str], folder: str = "", *, helps: bool = True) -> J
         if name in NOT_FOR_JOBS:
             raise UsageError(f"{param.opts[-1]}: {NOT_FOR_JOBS[name]}")
         if name in CLIENT:
-            given[name] = value
+            parsed[name] = value
         elif param.param_type_name == "argument":
             positional.append(str(value))
         elif value is True:
@@ -83,15 +81,15 @@ def read_line(line: Sequence[str], folder: str = "", *, helps: bool = True) -> J
         else:
             option = max(param.opts, key=len)
             joint = "=" if option.startswith("--") else ""
-            for one in value if isinstance(value, (list, tuple)) else [value]:
-                made.append(f"{option}{joint}{one}")
-    dashed = any(one.startswith("-") for one in positional)
+            for item in value if isinstance(value, (list, tuple)) else [value]:
+                made.append(f"{option}{joint}{item}")
+    dashed = any(item.startswith("-") for item in positional)
     inputs = [context.params[name] for name in INPUTS[command]]
     return JobLine(
         command,
         [*made, "--", *positional] if dashed else [*positional, *made],
-        given,
-        [one for one in inputs if one is not None],
+        parsed,
+        [item for item in inputs if item is not None],
         str(context.params["device"]),
     )
 

@@ -81,18 +81,18 @@ def jobs(
             _show([control.job(job)], format_)
 
 
-def _show(found: Sequence[Mapping[str, Any]], format_: str | None) -> None:
+def _show(jobs: Sequence[Mapping[str, Any]], format_: str | None) -> None:
     import json
 
     if format_ == "jsonl":
-        for one in found:
-            typer.echo(json.dumps(one))
+        for job in jobs:
+            typer.echo(json.dumps(job))
     elif format_ == "tsv":
         typer.echo("#" + "\t".join(COLUMNS))
-        for one in found:
-            typer.echo("\t".join(value or "." for value in _row(one)))
+        for job in jobs:
+            typer.echo("\t".join(value or "." for value in _row(job)))
     else:
-        _table(found)
+        _table(jobs)
 
 
 def _row(job: Mapping[str, Any]) -> list[str]:
@@ -103,7 +103,7 @@ def _row(job: Mapping[str, Any]) -> list[str]:
     return ["".join(c if c.isprintable() else "?" for c in str(word)) for word in words]
 
 
-def _table(found: Sequence[Mapping[str, Any]]) -> None:
+def _table(jobs: Sequence[Mapping[str, Any]]) -> None:
     """For people."""
     from rich.console import Console
     from rich.table import Table
@@ -112,9 +112,9 @@ def _table(found: Sequence[Mapping[str, Any]]) -> None:
     table = Table(box=None, pad_edge=False)
     for name in COLUMNS:
         table.add_column(name, overflow="fold", no_wrap=name == "id")
-    for one in found:
-        cells = _row(one)
-        cells[2] = f"{100 * one['progress']:.0f} %"
+    for job in jobs:
+        cells = _row(job)
+        cells[2] = f"{100 * job['progress']:.0f} %"
         table.add_row(*map(Text, cells))
     Console(highlight=False).print(table)
 
@@ -164,12 +164,12 @@ _STEPS = 10_000
 _ENDED = ("done", "failed", "cancelled", "interrupted")
 
 
-def check_rows(output: str | None, given: RowsFormat | None) -> RowsFormat:
+def check_rows(output: str | None, format_: RowsFormat | None) -> RowsFormat:
     """Return the format; fail early if rows cannot be written or the result cannot be read."""
     check_files([], output)
-    if given != "arrow":
+    if format_ != "arrow":
         check_arrow()
-    return rows_format(given, output)
+    return rows_format(format_, output)
 
 
 def follow_job(control: Control, job: str, *, quiet: bool, cancelled: bool = False) -> None:

@@ -110,10 +110,10 @@ def lcs(
 
     if cluster is not None:
         device = "cpu"
-    one, other = (_text(path) if text else _record(path) for path in (a, b))
+    first, other = (_text(path) if text else _record(path) for path in (a, b))
     choice = choose(
         METHODS, DEFAULT, method, device, say,
-        lambda: cost_model.lcs(one.codes, other.codes, whole=bool(asked)), threads, 1,
+        lambda: cost_model.lcs(first.codes, other.codes, whole=bool(asked)), threads, 1,
     )  # fmt: skip
     with ExitStack() as stack:
         processors = None
@@ -133,21 +133,21 @@ def lcs(
         symbols = TEXT_SYMBOLS if text else DNA_SYMBOLS
         columns = [*COLUMNS, *(IDENTITY_COLUMNS if identity else ())]
         with open_rows(output, format_, columns) as writer:
-            found: Matching | None = None
-            cells = cells_of(one.codes.size, other.codes.size, choice, matching=bool(asked))
+            matching: Matching | None = None
+            cells = cells_of(first.codes.size, other.codes.size, choice, matching=bool(asked))
             with _progress(cells, quiet) as on_cells:
                 job = (
-                    one.codes, other.codes, symbols, choice, threads or usable_cores(), on_cells,
+                    first.codes, other.codes, symbols, choice, threads or usable_cores(), on_cells,
                     processors,
                 )  # fmt: skip
                 if asked:
-                    found = matching_of(*job)
-                    length = len(found)
+                    matching = matching_of(*job)
+                    length = len(matching)
                 else:
                     length = length_of(*job)
-            _write_row(writer, columns, one, other, length, found)
-        if found is not None:
-            _write_files(one, other, found, files, min_block, symbols)
+            _write_row(writer, columns, first, other, length, matching)
+        if matching is not None:
+            _write_files(first, other, matching, files, min_block, symbols)
 
 
 def _record(path: str) -> NamedSequence:
@@ -155,19 +155,19 @@ def _record(path: str) -> NamedSequence:
     from streamer.batch.records import records
     from streamer.sequences.source import shown_name
 
-    found = None
+    first = None
     for record in records(path):
-        if found is not None:
+        if first is not None:
             raise DataError(
                 "a second record; only one is compared: put it into its own file",
                 file=shown_name(path),
                 record=2,
                 name=record.name,
             )
-        found = record
-    if found is None:
+        first = record
+    if first is None:
         raise DataError("holds no record; one is needed", file=shown_name(path))
-    return found
+    return first
 
 
 def _text(path: str) -> NamedSequence:
@@ -205,23 +205,23 @@ def _progress(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
 def _write_row(
     writer: Rows,
     columns: list[str],
-    one: NamedSequence,
+    first: NamedSequence,
     other: NamedSequence,
     length: int,
-    found: Matching | None,
+    matching: Matching | None,
 ) -> None:
     from streamer.output.text_table import Table, texts
 
-    values = [one.name, other.name, one.codes.size, other.codes.size, length]
-    if found is not None and len(columns) > len(values):
-        values += [round(found.identity(), 6), round(found.column_identity(), 6)]
+    values = [first.name, other.name, first.codes.size, other.codes.size, length]
+    if matching is not None and len(columns) > len(values):
+        values += [round(matching.identity(), 6), round(matching.column_identity(), 6)]
     writer.write(Table({name: texts([value]) for name, value in zip(columns, values, strict=True)}))
 
 
 def _write_files(
-    one: NamedSequence,
+    first: NamedSequence,
     other: NamedSequence,
-    found: Matching,
+    matching: Matching,
     files: Mapping[str, str | None],
     min_block: int,
     symbols: int,
@@ -232,20 +232,20 @@ def _write_files(
     sequence, blocks, plot = files.values()
     if sequence is not None:
         text = symbols == TEXT_SYMBOLS
-        letters = subsequence(one.codes, found, text=text)
-        header = f">lcs {one.name} {other.name} length={len(letters)}\n".encode()
+        letters = subsequence(first.codes, matching, text=text)
+        header = f">lcs {first.name} {other.name} length={len(letters)}\n".encode()
         write_file(sequence, [letters] if text else [header, *_lines(letters)])
     if blocks is None and plot is None:
         return
-    runs = found.blocks()
+    runs = matching.blocks()
     runs = runs[runs["length"] >= min_block]
     if blocks is not None:
-        write_file(blocks, [_paf(one, other, runs)])
+        write_file(blocks, [_paf(first, other, runs)])
     if plot is not None:
         from streamer.batch.plots import by_chance, dot_plot
 
-        chance = by_chance(one.codes, other.codes, symbols)
-        write_file(plot, [dot_plot(plot, found, (one.name, other.name), runs, chance)])
+        chance = by_chance(first.codes, other.codes, symbols)
+        write_file(plot, [dot_plot(plot, matching, (first.name, other.name), runs, chance)])
 
 
 def _lines(letters: bytes) -> Iterator[bytes]:
@@ -253,7 +253,7 @@ def _lines(letters: bytes) -> Iterator[bytes]:
         yield letters[first : first + LINE] + b"\n"
 
 
-def _paf(one: NamedSequence, other: NamedSequence, runs: NDArray[np.void]) -> bytes:
+def _paf(first: NamedSequence, other: NamedSequence, runs: NDArray[np.void]) -> bytes:
     """A row of PAF for each run, with A as the query; its CIGAR is one match."""
     from streamer.output.text_table import Table, distinct, same
 
@@ -261,8 +261,8 @@ def _paf(one: NamedSequence, other: NamedSequence, runs: NDArray[np.void]) -> by
     length = runs["length"]
     table = Table(
         {
-            "query": same(one.name, rows),
-            "query_length": same(one.codes.size, rows),
+            "query": same(first.name, rows),
+            "query_length": same(first.codes.size, rows),
             "query_start": runs["a_start"],
             "query_end": runs["a_start"] + length,
             "strand": same("+", rows),

@@ -333,8 +333,8 @@ class StoredKmers:
         if seeds:
             # both orientations of a seed count as stored if both occur
             offsets = np.minimum(batch.offsets, seeds)
-            found = window_codes(batch.bases[:seeds], offsets, self._k, canonical=False)[0]
-            self._parts.append(np.unique(found))
+            codes = window_codes(batch.bases[:seeds], offsets, self._k, canonical=False)[0]
+            self._parts.append(np.unique(codes))
         if result.new_starts.size > result.seeded:
             starts = result.new_starts[result.seeded :]
             self._parts.append(codes_at(batch.bases, starts, self._k))

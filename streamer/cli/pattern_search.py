@@ -39,7 +39,7 @@ def check_search(
 
 
 def read_patterns(
-    given: list[str] | None, path: str | None, convert: Callable[[str], T], *, quiet: bool
+    patterns: list[str] | None, path: str | None, convert: Callable[[str], T], *, quiet: bool
 ) -> tuple[str, list[str], list[T]]:
     """Source, names and converted letters of the patterns; DataError for an invalid letter.
 
@@ -50,7 +50,7 @@ def read_patterns(
     from trie.codes import InvalidBaseError, shown_byte
 
     source = "--pattern" if path is None else shown_name(path)
-    records = ((one, one) for one in given or ()) if path is None else read_letters(path)
+    records = ((own, own) for own in patterns or ()) if path is None else read_letters(path)
     names: list[str] = []
     converted: list[T] = []
     for number, (name, letters) in enumerate(records, 1):

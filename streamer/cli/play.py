@@ -126,12 +126,12 @@ class _Playback:
             due = self.begun
             if self._speed:
                 due += (group[-1].end // self._seconds + 1) * _BATCH_SECONDS
-            while not stopped() and (left := due - time.monotonic()) > 0:
-                time.sleep(min(left, _POLL_SECONDS))
+            while not stopped() and (remaining := due - time.monotonic()) > 0:
+                time.sleep(min(remaining, _POLL_SECONDS))
             if stopped():
                 return
             self.reads += len(group)
-            self.bases += sum(one.read.bases for one in group)
+            self.bases += sum(played.read.bases for played in group)
             self.played = group[-1].end
             yield group
         if self._fault is not None:
@@ -143,8 +143,8 @@ class _Playback:
         from streamer.sequences.files import read_batches
 
         for group in self._live():
-            for path, ones in groupby(group, key=lambda one: one.read.path):
-                text = io.BytesIO(b"".join(one.read.text for one in ones))
+            for path, ones in groupby(group, key=lambda played: played.read.path):
+                text = io.BytesIO(b"".join(played.read.text for played in ones))
                 batches = read_batches(
                     [path],
                     batch_bases=SENT_BASES,
@@ -187,8 +187,8 @@ class _Playback:
         with signals_noted() as signals:
             try:
                 for group in self._live(lambda: signals):
-                    for one in group:
-                        files.add(one)
+                    for played in group:
+                        files.add(played)
                     files.flush(self.played)
             finally:
                 files.close()

@@ -114,7 +114,7 @@ def primer(
     from streamer.sequences.source import shown_name, size_of_files
     from trie.cpu.threads import prefetched
 
-    given: dict[str, Any] = {
+    limits: dict[str, Any] = {
         "gc": _range("--gc", gc),
         "tm": _range("--tm", tm),
         "product": _range("--product", product),
@@ -123,7 +123,7 @@ def primer(
         "dimer_tm": _number("--dimer-tm", dimer_tm),
         "pairs": pairs,
     }
-    given = {name: value for name, value in given.items() if value is not None}
+    limits = {name: value for name, value in limits.items() if value is not None}
     if pairs is not None and strands == "forward":
         raise UsageError("--pairs needs --strands both: a pair has a primer on either strand")
     if product is not None and pairs is None:
@@ -158,7 +158,7 @@ def primer(
             reach = solve(joined, prefetched(host, ahead=1), k)
         if joined.longest() and not host.has_bases and not quiet:
             say(f"warning: {shown_name(beta)} holds no bases: nothing rules a candidate out")
-        report = PrimerReport(named, joined, reach, k, PrimerLimits(**given) if given else None)
+        report = PrimerReport(named, joined, reach, k, PrimerLimits(**limits) if limits else None)
         if known is not None:
             overlap = 2 * MOST_LETTERS + 1
             again = pieces(beta, overlap, piece_symbols(overlap, both=both))
@@ -188,12 +188,12 @@ def _range(option: str, text: str | None) -> Range | None:
         return None
     low, dash, high = text.partition("-")
     try:
-        found = Range(float(low), float(high if dash else low))
+        limits = Range(float(low), float(high if dash else low))
     except ValueError:
-        found = None
-    if found is None or not 0 <= found.low <= found.high:
+        limits = None
+    if limits is None or not 0 <= limits.low <= limits.high:
         raise UsageError(f"{option} {text}: give LOW-HIGH, such as 40-60")
-    return found
+    return limits
 
 
 def _number(option: str, value: float | None) -> float | None:

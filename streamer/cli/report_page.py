@@ -129,14 +129,14 @@ def report(
     run = run or ("" if sheet is None else sheet.run)
     recount = Recount(tuple(dictionary or sources), names, rule, bins, threads, sheet)
     shown = _names(files)
-    found = [_source(path, shown[path], recount, quiet=quiet) for path in files]
-    for source in found if run else ():
+    read = [_source(path, shown[path], recount, quiet=quiet) for path in files]
+    for source in read if run else ():
         source.facts[:] = dict.fromkeys([("run", run), *source.facts])
-    for one in (made for source in found for made in source.reports):
-        if isinstance(one, TargetReport):
-            one.attach(sheet, judging)
+    for each in (made for source in read for made in source.reports):
+        if isinstance(each, TargetReport):
+            each.attach(sheet, judging)
     name = "report" if output == "-" else PurePath(output).name.split(".")[0]
-    collection = Collection(title or name, found, None if judging is None else judging.rule())
+    collection = Collection(title or name, read, None if judging is None else judging.rule())
     html = page(collection, [("command line", f"streamer {_without_folders(choices.WORDS.get())}")])
     with OutputFiles() as outputs:
         outputs.open(output).write(html.encode("utf-8", "replace"))
@@ -186,13 +186,13 @@ def _source(path: str, name: str, recount: Recount, *, quiet: bool) -> Source:
             opened = stack.enter_context(xopen(path, "rb", threads=0))
         total = None if packed else size_of_files([path])
         show = stack.enter_context(progress(f"reading {name}", total, quiet=quiet))
-        found = read_report(opened, shown_name(path), show)
-    if isinstance(found.report, TargetReport) and "positive" in found.facts:
-        found.report.panel = Panel(positive=found.facts["positive"].split(" | "))
-    facts = [(key, _without_folders(value.split())) for key, value in found.facts.items()]
-    facts.append(("lines", f"{found.lines:,}"))
-    facts.append(("bytes of text", f"{found.bytes:,}"))
+        read = read_report(opened, shown_name(path), show)
+    if isinstance(read.report, TargetReport) and "positive" in read.facts:
+        read.report.panel = Panel(positive=read.facts["positive"].split(" | "))
+    facts = [(key, _without_folders(value.split())) for key, value in read.facts.items()]
+    facts.append(("lines", f"{read.lines:,}"))
+    facts.append(("bytes of text", f"{read.bytes:,}"))
     if path != STDIN:
         changed = datetime.fromtimestamp(os.stat(path).st_mtime, UTC)
         facts.append(("last changed", f"{changed:%Y-%m-%d %H:%M} UTC"))
-    return Source(name, f"rows of --report {found.kind}", [found.report], facts)
+    return Source(name, f"rows of --report {read.kind}", [read.report], facts)

@@ -144,10 +144,10 @@ def _send_files(
     start = None
     if resume and producer.mark:
         start = SendMark.unpack(producer.mark, reads, producer.name)
-    left = reads[start.file :] if start else reads
+    unsent = reads[start.file :] if start else reads
     if resume and not quiet:
         say(_begins(reads, start, producer.name))
-    with progress("sending", size_of_files(left), quiet=quiet) as show:
+    with progress("sending", size_of_files(unsent), quiet=quiet) as show:
         files = Files(
             reads, start=start, marked=marked, on_bytes=show, note=note,
             threads=threads or usable_cores() // _CORES_A_THREAD, **sizes,

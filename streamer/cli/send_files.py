@@ -104,8 +104,8 @@ def name_digest(name: str) -> bytes:
 
 def _about(paths: Sequence[str], file: int) -> tuple[bytes, bytes]:
     """The end of a path, and a digest of all up to it."""
-    given = [os.fsencode(path) for path in paths[: file + 1]]
-    return given[-1][-_PATH_BYTES:], sha256(b"\0".join(given)).digest()[:_DIGEST_BYTES]
+    names = [os.fsencode(path) for path in paths[: file + 1]]
+    return names[-1][-_PATH_BYTES:], sha256(b"\0".join(names)).digest()[:_DIGEST_BYTES]
 
 
 # how long a read of a pipe waits at most for others

@@ -148,11 +148,11 @@ def _limit(fields: Mapping[str, object]) -> str:
 
 def _revision(fields: Mapping[str, object]) -> str:
     """How many batches are still to be matched again."""
-    left = fields.get("revision.batches")
+    batches = fields.get("revision.batches")
     return (
         "none"
-        if left is None
-        else f"to version {fields['revision.version']}, {left:,} batches left"
+        if batches is None
+        else f"to version {fields['revision.version']}, {batches:,} batches left"
     )
 
 

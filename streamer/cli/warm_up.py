@@ -239,9 +239,9 @@ def _serve(settings: Job) -> int:
     names = ("ingest", "feed", "control", "sync")
     with tempfile.TemporaryDirectory() as sockets:
         at = {name: f"ipc://{sockets}/{name}" for name in names}
-        given = [setting for setting in settings if setting != "--set"]
-        given += [f"{name}.endpoint={endpoint}" for name, endpoint in at.items()]
-        service = Service(config.load(None, [*_DAEMON, *given]))
+        keys = [setting for setting in settings if setting != "--set"]
+        keys += [f"{name}.endpoint={endpoint}" for name, endpoint in at.items()]
+        service = Service(config.load(None, [*_DAEMON, *keys]))
         service.start()
         watch = ["watch", "--from", at["feed"], "--quiet"]
         watch += [word for topic in _TOPICS for word in ("--topic", topic)]
@@ -379,9 +379,9 @@ def _report(quiet: bool, line: str) -> None:
 def _recorded(record: Path, key: list[str]) -> int:
     """How many kernels an earlier run has compiled; 0 if any has changed or is missing."""
     try:
-        found = json.loads(record.read_text())
-        if found["key"] == key and all(os.path.exists(file) for file in found["files"]):
-            return len(found["files"])
+        recorded = json.loads(record.read_text())
+        if recorded["key"] == key and all(os.path.exists(file) for file in recorded["files"]):
+            return len(recorded["files"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return 0

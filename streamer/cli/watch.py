@@ -251,15 +251,15 @@ class _FeedRows:
 
         self.begun = True
         whole = True
-        for found in tables(message):
-            rows = found.rows
+        for table in tables(message):
+            rows = table.rows
             if self._left is not None:
-                found = found.head(self._left)
-                self._left -= found.rows
-            whole &= found.rows == rows
-            if found.rows:
+                table = table.head(self._left)
+                self._left -= table.rows
+            whole &= table.rows == rows
+            if table.rows:
                 self._broken = True
-                self._writer.write(found.padded(self._padded) if self._padded else found)
+                self._writer.write(table.padded(self._padded) if self._padded else table)
                 self._broken = False
         if self.place is not None and whole:
             self.place.reach(cursor)

@@ -88,11 +88,11 @@ class Connection:
         """Wait for a message; returns whether one came. Errors as in ``_check_admitted``."""
         deadline = time.monotonic() + seconds
         while True:
-            left = max(0.0, deadline - time.monotonic())
-            if self._socket.poll(int(min(left, _LOOK_SECONDS) * 1000) + 1):
+            remaining = max(0.0, deadline - time.monotonic())
+            if self._socket.poll(int(min(remaining, _LOOK_SECONDS) * 1000) + 1):
                 return True
             self._check_admitted()
-            if not left:
+            if not remaining:
                 return False
 
     def close(self) -> None:

@@ -273,18 +273,18 @@ class Control(Connection):
 
     def jobs(self) -> list[dict[str, Any]]:
         """The jobs that this client may see, in the order of submission."""
-        found: list[dict[str, Any]] = []
+        listed: list[dict[str, Any]] = []
         first = again = 0
         while True:
             reply = self._late_reply("jobs", first=first)
             page = reply["jobs"]
-            if again and (not page or page[0]["id"] != found[-1]["id"]):
+            if again and (not page or page[0]["id"] != listed[-1]["id"]):
                 # a job that was forgotten or runs again has moved the others
-                found, first, again = [], 0, 0
+                listed, first, again = [], 0, 0
                 continue
-            found += page[again:]
+            listed += page[again:]
             if reply["next"] is None:
-                return found
+                return listed
             # repeat the last one, to notice if jobs have moved
             again = int(len(page) > 1)
             first = reply["next"] - again
@@ -339,8 +339,8 @@ class Control(Connection):
     def _reply(self, number: int) -> tuple[wire.Header, Sequence[wire.Buffer]]:
         """The reply to a request, and its further frames."""
         deadline = time.monotonic() + self._answer_seconds
-        while (left := deadline - time.monotonic()) > 0:
-            reply, *frames = self._receive(left)
+        while (remaining := deadline - time.monotonic()) > 0:
+            reply, *frames = self._receive(remaining)
             # no late reply to a request that was given up; one without a number is about a request
             # that could not be read
             if reply and reply.get("id", number) == number:

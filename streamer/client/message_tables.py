@@ -38,12 +38,12 @@ def table(message: messages.Known) -> Table:
     topic = TOPICS[message.stamp.topic]
     shown = topic.shown.split()
     if isinstance(message, messages.BatchMessage):
-        found = Table({name: _column(name, message) for name in shown})
-        first = {"topic": same(topic.name, found.rows)}
-        return Table({**first, **found.columns, "batch": same(message.origin.batch, found.rows)})
+        rows = Table({name: _column(name, message) for name in shown})
+        first = {"topic": same(topic.name, rows.rows)}
+        return Table({**first, **rows.columns, "batch": same(message.origin.batch, rows.rows)})
     if isinstance(message, messages.TallyRows):
-        found = rows_table(shown, message.rows)
-        return Table({"topic": same(topic.name, found.rows), **found.columns})
+        rows = rows_table(shown, message.rows)
+        return Table({"topic": same(topic.name, rows.rows), **rows.columns})
     if isinstance(message, messages.Beat | messages.Status):
         totals = message.totals if isinstance(message, messages.Beat) else message.status["totals"]
         state = message.state if isinstance(message, messages.Status) else None
@@ -59,9 +59,9 @@ def tables(message: messages.Known) -> Iterator[Table]:
         yield table(message)
         return
     for topic, part in message.parts.items():
-        found = table(part)
-        first = {"topic": same("upgrade", found.rows), "table": same(topic, found.rows)}
-        yield Table(first | {n: column for n, column in found.columns.items() if n != "topic"})
+        rows = table(part)
+        first = {"topic": same("upgrade", rows.rows), "table": same(topic, rows.rows)}
+        yield Table(first | {n: column for n, column in rows.columns.items() if n != "topic"})
 
 
 def _column(name: str, message: Any) -> Column:

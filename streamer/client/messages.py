@@ -426,13 +426,13 @@ def _check_dtypes(topic: schema.Topic, columns: Columns) -> None:
         optional = {column.name for column in topic.optional} - columns.keys()
         wanted = {name: dtype for name, dtype in wanted.items() if name not in optional}
     if types != wanted:
-        given, right = (", ".join(f"{n} {t}" for n, t in of.items()) for of in (types, wanted))
-        raise malformed(f"its columns are {given or 'none'}, not {right}")
+        actual, right = (", ".join(f"{n} {t}" for n, t in of.items()) for of in (types, wanted))
+        raise malformed(f"its columns are {actual or 'none'}, not {right}")
     # columns of rows, and columns of chunks
     sizes = {(name in _PER_CHUNK, values.size) for name, values in columns.items()}
     if len(sizes) > 1 + (topic.name == "word"):
-        given = ", ".join(f"{name} {values.size}" for name, values in columns.items())
-        raise malformed(f"its columns differ in length: {given}")
+        actual = ", ".join(f"{name} {values.size}" for name, values in columns.items())
+        raise malformed(f"its columns differ in length: {actual}")
 
 
 def _check_keys(column: schema.Column, values: NDArray[Any], keys: Collection[int]) -> None:
@@ -650,7 +650,7 @@ def _rows(stamp: Stamp, origin: Origin, topic: str, head: Header, columns: Colum
 
 def _parts(stamp: Stamp, origin: Origin, head: Header, columns: Columns) -> dict[str, BatchMessage]:
     """The rows that an upgrade has for each topic; unknown topics of a later daemon are skipped."""
-    found = {}
+    parts = {}
     for wire, fields in _map(head, "parts").items():
         topic = schema.NAMES.get(wire, "")
         if topic not in schema.TOPICS["upgrade"].parts:
@@ -662,8 +662,8 @@ def _parts(stamp: Stamp, origin: Origin, head: Header, columns: Columns) -> dict
             for name, values in columns.items()
             if name.startswith(wire)
         }
-        found[topic] = _rows(replace(stamp, topic=topic), origin, topic, fields, own)
-    return found
+        parts[topic] = _rows(replace(stamp, topic=topic), origin, topic, fields, own)
+    return parts
 
 
 def _changes(head: Header) -> dict[str, int]:

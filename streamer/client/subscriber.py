@@ -174,25 +174,25 @@ class FeedReader(Connection):
         deadline = None if timeout is None else turn + timeout
         while (message := self._core.next()) is None:
             taken, now = self._take_one(), time.monotonic()
-            left = _POLL_SECONDS if deadline is None else deadline - now
+            remaining = _POLL_SECONDS if deadline is None else deadline - now
             # take what has come, but not for ever: messages that lead to no output may never end
-            if taken and left > -_POLL_SECONDS:
+            if taken and remaining > -_POLL_SECONDS:
                 if now > turn + _POLL_SECONDS:
                     turn = now
                     yield from self._wait(0)
                 continue
-            if left <= 0:
+            if remaining <= 0:
                 return None
-            yield from self._wait(left)
+            yield from self._wait(remaining)
             if deadline is None and self.lost:
                 raise client_errors.DaemonLostError(self.endpoint, self._answer_seconds)
         return message
 
     def _hearing(self, timeout: float) -> Steps[bool]:
         deadline = time.monotonic() + timeout
-        while not self.heard and (left := deadline - time.monotonic()) > 0:
+        while not self.heard and (remaining := deadline - time.monotonic()) > 0:
             if not self._take_one():
-                yield from self._wait(left)
+                yield from self._wait(remaining)
         return self.heard
 
     def _going_on(self) -> Steps[Message | None]:

@@ -78,19 +78,19 @@ class Sync(SyncSocket):
             while True:
                 self.send(core.requests)
                 frames, crc = self._answer()
-                found = core.take(frames, crc)
-                if isinstance(found, subscriber.Refused):
-                    raise RefusedError(self.endpoint, found.header)
-                if found is not None:
-                    return found
+                answer = core.take(frames, crc)
+                if isinstance(answer, subscriber.Refused):
+                    raise RefusedError(self.endpoint, answer.header)
+                if answer is not None:
+                    return answer
 
     def _answer(self) -> tuple[list[memoryview], int | None]:
         deadline = time.monotonic() + self._answer_seconds
         while (received := self.take()) is None:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 raise DaemonSilentError(self.endpoint, self._answer_seconds)
-            self._poll(left)
+            self._poll(remaining)
         return received
 
     @contextmanager

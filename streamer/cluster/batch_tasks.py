@@ -91,13 +91,13 @@ class AsmTask(cluster_tasks.Task):
         """Return lines of rows, or the runs of each block."""
         if self.best:
             parts = self._search.ends(of_pieces([piece]))
-            return [runs_of(part, joined(found), self.wanted) for part, found in parts]
+            return [runs_of(part, joined(ends), self.wanted) for part, ends in parts]
         # names are relative to the piece
         alone = of_pieces([replace(piece, first=0)])
         hits = (
             every_end(part, some, searches=self.wanted)
-            for part, found in self._search.ends(alone)
-            for some in found
+            for part, ends in self._search.ends(alone)
+            for some in ends
         )
         return self.rows.lines(hits, piece.reads.names)
 
@@ -151,8 +151,8 @@ class HammingTask(cluster_tasks.Task):
 
     def run(self, piece: TextPiece) -> Rows:
         """Return lines of rows."""
-        found = self._search.find([SearchedText.of(piece)])
-        return self.rows.lines((hits for _, hits in found), piece.reads.names)
+        pieces = self._search.find([SearchedText.of(piece)])
+        return self.rows.lines((hits for _, hits in pieces), piece.reads.names)
 
 
 def hamming_lines(
@@ -188,8 +188,8 @@ def run_tile(
         tile = Part(*part)
         sweep = SystolicSweep(unpacked(pair), tile, 1)
         *groups, out = sweep.state
-        for group, given in zip(groups, rows or (), strict=rows is not None):
-            group[:] = given
+        for group, values in zip(groups, rows or (), strict=rows is not None):
+            group[:] = values
         if carries is not None:
             out[:] = carries[0]
         sweep.run(0, 0, tile.columns)
@@ -315,12 +315,12 @@ class PrimerTask(cluster_tasks.Task):
         while True:
             until = min(end, stop + behind)
             alpha = Alpha.of([self.codes[first:until]])
-            found = reaches(
+            reach = reaches(
                 alpha, beta, self.k, self.choice, strands=self.strands, threads=1
             )[: stop - first]  # fmt: skip
             # reaches increase with the starts
-            if until == end or not found.size or found[-1] < until - first:
-                return found + first
+            if until == end or not reach.size or reach[-1] < until - first:
+                return reach + first
             behind *= GROWTH
 
 
@@ -344,16 +344,16 @@ def reaches_there(
         deque(beta, maxlen=0)
         return reach
     tasks = _tasks(cluster, PrimerTask(alpha.codes, k, choice, strands, BEHIND), choice)
-    given: list[Starts] = []
+    sent: list[Starts] = []
 
     def parts() -> Iterator[tuple[Starts, list[Codes]]]:
         for chunk in chunks(beta, alpha.longest() + k, both=False, limit=CHUNK_SYMBOLS):
             symbols = sum(piece.size for piece in chunk)
             for starts in starts_of(alpha, k, symbols):
-                given.append(starts)
+                sent.append(starts)
                 yield starts, chunk
 
-    for number, found in enumerate(tasks.in_order(parts())):
-        first, stop, _ = given[number]
-        np.maximum(reach[first:stop], found, out=reach[first:stop])
+    for number, part in enumerate(tasks.in_order(parts())):
+        first, stop, _ = sent[number]
+        np.maximum(reach[first:stop], part, out=reach[first:stop])
     return reach

@@ -125,10 +125,10 @@ class ClusterEngine(MatchEngine):
 
     def _known(self) -> NDArray[np.uint64]:
         """Return the codes that a new worker learns: those that its dictionary lacks."""
-        given = self._dictionary.codes
-        if not self._changes or len(self.local()) == given.size:
+        codes = self._dictionary.codes
+        if not self._changes or len(self.local()) == codes.size:
             return NO_CODES
-        return lacking(given, self.local().codes())
+        return lacking(codes, self.local().codes())
 
     def __len__(self) -> int:
         return len(self.local()) if self._changes else self._dictionary.kmers
@@ -149,31 +149,31 @@ class ClusterEngine(MatchEngine):
         self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
     ) -> Iterator[Found]:
         for batch in batches:
-            found = None
+            answer = None
             if self._workers_are_there():
                 with self._alone_without_workers():
                     places = np.full(batch.symbols if self._wants_runs else 0, NO_SET, np.uint32)
                     bits, _ = self._ask(batch, 0, batch.symbols, places, missed=False)
-                    found = Found(Events(batch.symbols, bits), self._runs_of(batch, places))
-            yield from [found] if found else self.local().find([batch], snapshot)
+                    answer = Found(Events(batch.symbols, bits), self._runs_of(batch, places))
+            yield from [answer] if answer else self.local().find([batch], snapshot)
 
     def run(self, task: MatchTask) -> Iterator[SpanFound]:
         """Like ``MatchEngine.run``. This process finds trie nodes and depths."""
         done: list[SpanFound] = []
         if task.depths is None and task.grows and self._workers_are_there():
             with self._alone_without_workers():
-                for found in self._run_there(task):
-                    done.append(found)
-                    yield found
+                for answer in self._run_there(task):
+                    done.append(answer)
+                    yield answer
                 return
         # a span in which workers failed has changed nothing
-        for found in self.local().run(replace(task, spans=task.spans[len(done) :])):
-            if found.codes.size:
-                self._team.learn(found.codes)
-            yield found
-        for found in done:
-            if not found.seeding:
-                clear_at(task.bits[1], found.starts)
+        for answer in self.local().run(replace(task, spans=task.spans[len(done) :])):
+            if answer.codes.size:
+                self._team.learn(answer.codes)
+            yield answer
+        for answer in done:
+            if not answer.seeding:
+                clear_at(task.bits[1], answer.starts)
 
     @contextmanager
     def _alone_without_workers(self) -> Iterator[None]:

@@ -154,7 +154,7 @@ def result_of(cluster: Cluster, reference: Any, read: Callable[[Any], Any]) -> A
     """Return a task's result, converted by ``read``; StreamerError if it failed or was lost."""
     errors = cluster.ray.exceptions
     try:
-        found = read(_got(cluster, reference))
+        result = read(_got(cluster, reference))
     except errors.RayTaskError as error:
         cause = error.cause if isinstance(error.cause, Exception) else error
         raise StreamerError(
@@ -165,9 +165,9 @@ def result_of(cluster: Cluster, reference: Any, read: Callable[[Any], Any]) -> A
             f"workers died {RETRIES + 1} times in the same part of the work, or the cluster is "
             f"lost ({type(error).__name__})"
         ) from error
-    if isinstance(found, TaskFailed):
-        raise RemoteError(found)
-    return found
+    if isinstance(result, TaskFailed):
+        raise RemoteError(result)
+    return result
 
 
 def _got(cluster: Cluster, reference: Any) -> Any:

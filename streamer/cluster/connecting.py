@@ -352,7 +352,7 @@ def packed(obj: Any) -> Parts:
     file = io.BytesIO()
     _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(obj)
     memory: list[Any] = [file.getvalue(), *(buffer.raw() for buffer in buffers)]
-    return [np.frombuffer(one, dtype=np.uint8) for one in memory]
+    return [np.frombuffer(block, dtype=np.uint8) for block in memory]
 
 
 def unpacked(parts: Parts) -> Any:

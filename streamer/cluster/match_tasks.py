@@ -174,8 +174,8 @@ class _ByWorkers:
                 sent.append(region)
                 yield FilePart(path, version, region.first, region.stop)
 
-        for found in self._tasks.in_order(parts()):
-            worked, lines, plus = found or (None, 0, 0)
+        for result in self._tasks.in_order(parts()):
+            worked, lines, plus = result or (None, 0, 0)
             yield Parsed(sent.popleft(), worked, lines, plus=plus)
 
 

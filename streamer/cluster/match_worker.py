@@ -339,5 +339,5 @@ class MatchWorker:
             k = self._setup.k
             windows, starts = window_codes(bases, asked.offsets, k, canonical=self._canonical)
             missed = windows[events.codes[starts] == MISMATCH]
-        found = None if places is None else places[events.codes == MATCH]
-        return MatchAnswer(events.bits, found, missed)
+        hits = None if places is None else places[events.codes == MATCH]
+        return MatchAnswer(events.bits, hits, missed)

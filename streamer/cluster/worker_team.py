@@ -234,7 +234,7 @@ class WorkerTeam:
         say: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
-        self._shared = [None if cluster.lost else cluster.ray.put(packed(one)) for one in setups]
+        self._shared = [None if cluster.lost else cluster.ray.put(packed(part)) for part in setups]
         self._workers = workers
         self._grown = grown
         self._say = say
@@ -322,13 +322,13 @@ class WorkerTeam:
         take: called with the number of a request and an answer, in any order; the memory of the
         answer is reused afterwards.
         """
-        given = [Question(packed(request), self._cluster.ray.put) for request in requests]
-        todo = [deque(range(len(given))) for _ in range(self.shards)]
-        missing = len(given) * self.shards
+        questions = [Question(packed(request), self._cluster.ray.put) for request in requests]
+        todo = [deque(range(len(questions))) for _ in range(self.shards)]
+        missing = len(questions) * self.shards
         self._deaths.clear()
         try:
             while missing:
-                self._give(given, todo)
+                self._give(questions, todo)
                 for number, answer in self._step(todo):
                     take(number, answer)
                     missing -= 1
@@ -339,19 +339,19 @@ class WorkerTeam:
                 # parts left behind by an error belong to no request any more
                 member.abandon()
 
-    def _give(self, given: Sequence[Question], todo: Sequence[deque[int]]) -> None:
+    def _give(self, questions: Sequence[Question], todo: Sequence[deque[int]]) -> None:
         """Assign parts to the least busy workers."""
         while True:
             # each has at most the current part and the next
-            ready = [one for one in self.members if one.ready and len(one.parts) < SLOTS]
-            free = [one for one in ready if todo[one.shard]]
+            ready = [each for each in self.members if each.ready and len(each.parts) < SLOTS]
+            free = [each for each in ready if todo[each.shard]]
             if not free:
                 return
-            member = min(free, key=lambda one: len(one.parts))
+            member = min(free, key=lambda each: len(each.parts))
             number = todo[member.shard].popleft()
             if not member.parts:
                 member.since = time.monotonic()
-            member.ask(number, given[number], self._learned)
+            member.ask(number, questions[number], self._learned)
 
     def _step(
         self, todo: Sequence[deque[int]], seconds: float = POLL_SECONDS
@@ -359,9 +359,9 @@ class WorkerTeam:
         """Wait briefly for answers, and check on the workers."""
         self._recruit()
         lines = {member.awaited: member for member in self.members if member.awaited}
-        calls = {one.asked: one for one in self.members if one.parts and not one.awaited}
-        start = {one.starting: one for one in self.members if not one.ready}
-        start |= {one.sign: one for one in self.members if not one.ready}
+        calls = {each.asked: each for each in self.members if each.parts and not each.awaited}
+        start = {each.starting: each for each in self.members if not each.ready}
+        start |= {each.sign: each for each in self.members if not each.ready}
         answers: list[tuple[int, Any]] = []
         if lines:
             answers = self._hear(lines, todo, TURN_SECONDS if calls else seconds)
@@ -396,16 +396,16 @@ class WorkerTeam:
     ) -> list[tuple[int, Any]]:
         """Wait for the outcome of a call of Ray; return answers. starts: a worker is starting."""
         errors = self._cluster.ray.exceptions
-        found, rest = self._cluster.ray.wait(
+        ended, rest = self._cluster.ray.wait(
             list(calls), num_returns=1, timeout=seconds, fetch_local=False
         )
         if starts and rest:
             # a starting worker must not wait for the answers of others
-            found += self._cluster.ray.wait(
+            ended += self._cluster.ray.wait(
                 rest, num_returns=len(rest), timeout=0, fetch_local=False
             )[0]
         answers = []
-        for reference in found:
+        for reference in ended:
             member = calls[reference]
             if member not in self.members:
                 continue
@@ -497,7 +497,7 @@ class WorkerTeam:
         for shard, starts in enumerate(self._starts):
             there = [member for member in self.members if member.shard == shard]
             extra = len(there) - self.size
-            for member in [one for one in there if not one.ready][: max(0, extra)]:
+            for member in [each for each in there if not each.ready][: max(0, extra)]:
                 self.members.remove(member)
                 self._end(member)
             works = any(member.ready for member in there)

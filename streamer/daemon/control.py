@@ -315,8 +315,8 @@ def _rows(status: DaemonStatus, request: wire.Header) -> wire.Header:
     columns = ["group", *columns[1:]] if by == "group" else columns
     columns += tally.more_columns(by) if more else []
     following = numbers[len(part)] if len(part) < len(numbers) else None
-    found = {"columns": columns, "rows": part, "next": following, "of": of}
-    return found | status.answers()
+    fields = {"columns": columns, "rows": part, "next": following, "of": of}
+    return fields | status.answers()
 
 
 def _coverage(

@@ -301,32 +301,32 @@ class EngineWorker(Worker):
 
     def _begin(self, loaded: Dictionary) -> None:
         """Make the matcher that continues where the journal ends; changed sources are a reload."""
-        restored, found = self._restored, fingerprint(loaded)
+        restored, checksum = self._restored, fingerprint(loaded)
         first = not restored.fingerprint and not restored.number
-        if found != restored.fingerprint and not first and restored.unstored:
+        if checksum != restored.fingerprint and not first and restored.unstored:
             raise StreamerError(
                 f"the sources have changed, and the journal does not hold the {restored.unstored:,}"
                 " k-mers that the growing dictionary began with: put the files back as they were"
             )
         kept = self._keep(loaded)
         start = restored.start(self._spec)
-        if found != restored.fingerprint and not first:
+        if checksum != restored.fingerprint and not first:
             start = replace(start, version=start.version + 1)
         matcher = self._make_matcher(loaded, self._spec, start)
         self.decisions.use(matcher)
         self._use(loaded, matcher)
         self._count_kept(loaded, start)
         if first:
-            self._say([self._dictionary(loaded, found, kept)])
-        elif found != restored.fingerprint:
-            said = self._replaced(loaded, found, restored.version, kept)
+            self._say([self._dictionary(loaded, checksum, kept)])
+        elif checksum != restored.fingerprint:
+            said = self._replaced(loaded, checksum, restored.version, kept)
             message = "the dictionary's sources changed since the last start: reloaded"
             log.warning(message, **said)
         else:
             self._note_revision()
         if not (self._spec.changes and self._spec.sources):
             # the matcher has copied the k-mers
-            self._restored = Restored(number=restored.number, fingerprint=found)
+            self._restored = Restored(number=restored.number, fingerprint=checksum)
 
     def _switch(self, new: Reloaded) -> None:
         with self.stage_work.step("the new dictionary to be taken over"):
@@ -398,7 +398,7 @@ class EngineWorker(Worker):
     def _replaced(
         self,
         loaded: Dictionary,
-        found: int,
+        checksum: int,
         before: int,
         kept: NDArray[np.uint64],
         number: int | None = None,
@@ -409,7 +409,7 @@ class EngineWorker(Worker):
         kept: as for ``_dictionary``. number: that of the first kept batch, if known.
         A growing dictionary only gains k-mers, and without a journal no batches are kept.
         """
-        control_record = self._dictionary(loaded, found, kept)
+        control_record = self._dictionary(loaded, checksum, kept)
         self._revision.reloaded(
             self._matcher.version, control_record.at, control_record.meta["batch"]
         )
@@ -458,14 +458,14 @@ class EngineWorker(Worker):
         return kept
 
     def _dictionary(
-        self, loaded: Dictionary, found: int, kept: NDArray[np.uint64]
+        self, loaded: Dictionary, checksum: int, kept: NDArray[np.uint64]
     ) -> ControlRecord:
         """The record of a dictionary; ``kept``: the k-mers of sources that it stores."""
-        self._restored.fingerprint = found
+        self._restored.fingerprint = checksum
         version, number = self._matcher.version, self._matcher.number
         spec = self._spec
         return dictionary_record(
-            self._at + 1, version, found, loaded, number, kept, grows=spec.grows,
+            self._at + 1, version, checksum, loaded, number, kept, grows=spec.grows,
             sources=spec.sources, targets=(spec.targets, spec.target_by),
         )  # fmt: skip
 

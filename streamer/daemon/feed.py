@@ -77,10 +77,10 @@ class GuardedSubscriptions:
     descriptors: of each connection that has sent a message, by its inode.
     """
 
-    def __init__(self, peers: KnownPeers, held: Subscriptions) -> None:
+    def __init__(self, peers: KnownPeers, subscriptions: Subscriptions) -> None:
         self.descriptors: dict[int, int] = {}
         self._peers = peers
-        self._held = held
+        self._held = subscriptions
         # by connection: its messages of this second
         self._messages = Counter[int]()
         self._swept = 0.0
@@ -140,7 +140,7 @@ class GuardedSubscriptions:
             self._messages.clear()
         if self._ended:
             self._ended = False
-            gone += [one for one, where in self.descriptors.items() if inode(where) != one]
+            gone += [known for known, where in self.descriptors.items() if inode(where) != known]
         for connection in gone:
             self.descriptors.pop(connection, None)
             self._held.leave(connection)

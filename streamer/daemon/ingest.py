@@ -81,7 +81,7 @@ def decode_batches(
     sums = np.empty(len(regular), dtype=np.uint32)
     names = np.empty(len(regular), dtype=np.int64)
     _inspect(np.uint64(address), places, sizes, ends, offsets, sums, names)
-    found = zip(regular, names.tolist(), ends.tolist(), sent, strict=False)
+    by_batch = zip(regular, names.tolist(), ends.tolist(), sent, strict=False)
     columns = [
         (
             at,
@@ -89,7 +89,7 @@ def decode_batches(
             offsets[begin : begin + count + 1],
             frames[_LETTERS],
         )
-        for at, count, begin, frames in found
+        for at, count, begin, frames in by_batch
         if count >= 0
     ]
     if not columns:

@@ -98,17 +98,17 @@ def _chosen_fields(topic: str, fields: Header, columns: Mapping[str, NDArray[Any
     named = set(np.unique(columns[column]).tolist())
     fields = dict(fields)
     if "sets" in fields:
-        fields["sets"] = [one for one in fields["sets"] if one[0] in named]
+        fields["sets"] = [entry for entry in fields["sets"] if entry[0] in named]
         named = {target for _, targets, *_ in fields["sets"] for target in targets}
-    fields["targets"] = [one for one in fields["targets"] if one[0] in named]
+    fields["targets"] = [entry for entry in fields["targets"] if entry[0] in named]
     return fields
 
 
 def _rows(topic: str, content: Content | None, meanings: Meanings) -> Rows:
     if content is None:
         return {c.name: np.zeros(0, _kind(topic, c.name, c.dtype)) for c in TOPICS[topic].columns}
-    found = content.columns()
-    rows = {column.name: found[column.name] for column in TOPICS[topic].columns}
+    columns = content.columns()
+    rows = {column.name: columns[column.name] for column in TOPICS[topic].columns}
     if (column := _TARGETS.get(topic)) is not None:
         rows[column] = _meant(rows[column], content.fields, meanings)
     return rows
@@ -126,11 +126,11 @@ def _meant(numbers: NDArray[Any], fields: Header, meanings: Meanings) -> NDArray
         # a large set is known by its first targets and its size
         meant = {n: (*map(names.get, some), *more) for n, some, *more in fields["sets"]}
     present, at = np.unique(numbers, return_inverse=True)
-    found = [
+    own = [
         meanings.setdefault(meant[number], len(meanings)) if number in meant else -1
         for number in present.tolist()
     ]
-    return np.array(found, np.int64)[at] if found else np.zeros(0, np.int64)
+    return np.array(own, np.int64)[at] if own else np.zeros(0, np.int64)
 
 
 # bases of kept batches in one step, after which new batches may follow; records read for it

@@ -96,14 +96,14 @@ def _count_runs(starts, matches):
     last = np.uint64(63)
     for at in range(8, starts.size - 7, 8):
         here = word_at(starts, at)
-        found = word_at(matches, at)
-        hit = here & found
-        miss = here & ~found
+        word = word_at(matches, at)
+        hit = here & word
+        miss = here & ~word
         # the previous word is loaded again so that the loop vectorizes
         here = word_at(starts, at - 8) >> last
-        found = word_at(matches, at - 8) >> last
-        hit_runs += popcount(hit & ~((hit << _ONE) | (here & found)))
-        miss_runs += popcount(miss & ~((miss << _ONE) | (here & ~found)))
+        word = word_at(matches, at - 8) >> last
+        hit_runs += popcount(hit & ~((hit << _ONE) | (here & word)))
+        miss_runs += popcount(miss & ~((miss << _ONE) | (here & ~word)))
     # in the first word, and after the last whole one, at most every other bit begins a run
     return np.int64(hit_runs) + 32 + 16, np.int64(miss_runs) + 32 + 16
 
@@ -208,7 +208,7 @@ def lay_out_all(table, crc, intervals):
         rows = _read_columns(memory, base, mine[_READS + 2 :])
         if intervals:
             targets = _column(memory, base, mine[_MATCH + 5], np.uint32)
-            found = runs(
+            counted = runs(
                 starts,
                 matches,
                 offsets,
@@ -224,14 +224,14 @@ def lay_out_all(table, crc, intervals):
                 (*_run_columns(memory, base, mine[_MISMATCH + 1 :]), no_targets, no_events),
                 rows,
             )
-            counts[batch, _HIT_ROWS] = found[4]
-            counts[batch, _MISS_ROWS] = found[5]
+            counts[batch, _HIT_ROWS] = counted[4]
+            counts[batch, _MISS_ROWS] = counted[5]
         else:
-            found = summarize(
+            counted = summarize(
                 starts, matches, offsets, row[_K], row[_TARGET], 0, row[_COUNT], rows[0][:0], rows
             )
         for at in range(4):
-            counts[batch, at] = found[at]
+            counts[batch, at] = counted[at]
         if row[_TARGET] < 0:
             counts[batch, _ON_TARGET] = 0
         for frame in range(FRAMES):
@@ -239,7 +239,7 @@ def lay_out_all(table, crc, intervals):
                 mine[frame, 0] = row[_NAMES]
                 mine[frame, 1] = row[_NAME_BYTES]
             elif frame < _READS:
-                rows_here = found[4] if frame < _MISMATCH else found[5]
+                rows_here = counted[4] if frame < _MISMATCH else counted[5]
                 mine[frame, 1] = rows_here * _KERNEL_ROW_BYTES[frame] if intervals else 0
         checksums(crc, mine, counts[batch, _CRCS:])
     return memory, counts, frames

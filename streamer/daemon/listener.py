@@ -157,8 +157,8 @@ def http_socket(key: str, address: str, waiting: int) -> socket.socket:
     waiting: how many connections may wait to be accepted.
     """
     try:
-        found = socket.getaddrinfo(*split_http_address(address), type=socket.SOCK_STREAM)
-        family, _, _, _, place = found[0]
+        addresses = socket.getaddrinfo(*split_http_address(address), type=socket.SOCK_STREAM)
+        family, _, _, _, place = addresses[0]
         made = socket.socket(family, socket.SOCK_STREAM)
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

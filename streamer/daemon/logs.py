@@ -196,14 +196,14 @@ class LogStream(io.TextIOBase):
             self._target.write(data.decode(self.encoding))
             self._target.flush()
             return
-        left = memoryview(b"\n" + data if self._torn else data)
+        rest = memoryview(b"\n" + data if self._torn else data)
         # the rest of a failed line must not become the start of the next one
         begun = False
         try:
-            while left:
+            while rest:
                 try:
-                    count = os.write(number, left)
-                    left = left[count:]
+                    count = os.write(number, rest)
+                    rest = rest[count:]
                     self._written += count
                     begun, self._torn = True, False
                 except BlockingIOError:

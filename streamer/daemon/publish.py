@@ -384,7 +384,7 @@ def _decision(matched: Matched) -> tuple[Header, Columns]:
 
 
 def decision_content(
-    batch: ReadBatch, found: Decisions, targets: TargetSets, rows: NDArray[np.int64]
+    batch: ReadBatch, decisions: Decisions, targets: TargetSets, rows: NDArray[np.int64]
 ) -> tuple[Header, Columns]:
     """The header fields and columns that say what to do with these reads of a batch."""
     context = batch.context
@@ -394,9 +394,9 @@ def decision_content(
         known = {"channel": nothing, "barcode": nothing}
     else:
         fields, known = context_content(context)
-    target = found.target[rows].astype(np.uint32)
-    counts = found.matches, found.windows, found.bases
-    further = (values[rows] for values in (*known.values(), found.action))
+    target = decisions.target[rows].astype(np.uint32)
+    counts = decisions.matches, decisions.windows, decisions.bases
+    further = (values[rows] for values in (*known.values(), decisions.action))
     columns = _columns("decision", rows, *further, target, *(values[rows] for values in counts))
     return {"targets": _named(targets, distinct(target, NO_SET))} | fields, columns
 

@@ -110,14 +110,14 @@ class DecisionStage:
             return None
         growing = item.growing
         batch = item.batch if growing is None else growing.batch
-        found = self._decider.decide(batch)
-        rows = self._decided.rows(batch, found.action, grow=growing is not None)
-        return decision_content(batch, found, self._decider.targets, rows)
+        decisions = self._decider.decide(batch)
+        rows = self._decided.rows(batch, decisions.action, grow=growing is not None)
+        return decision_content(batch, decisions, self._decider.targets, rows)
 
     def _decide(self, batch: ReadBatch) -> tuple[Header, Columns]:
         assert self._decider is not None
-        found, rows = self._decider.decide(batch), np.arange(len(batch))
-        return decision_content(batch, found, self._decider.targets, rows)
+        decisions, rows = self._decider.decide(batch), np.arange(len(batch))
+        return decision_content(batch, decisions, self._decider.targets, rows)
 
     def ask(self, batch: ReadBatch, answer: Answer) -> None:
         """Queue these reads to be decided on; from any thread.

@@ -77,16 +77,16 @@ class ReplayedJournal:
 
         JournalDamage if it cannot be read, JournalExpired if it is no longer kept.
         """
-        found = self._cache.get(at)
-        if found is None:
-            found = self._read(at)
-            if found is None:
+        messages = self._cache.get(at)
+        if messages is None:
+            messages = self._read(at)
+            if messages is None:
                 return None
-            self._cache[at] = found
-            self._cached += found.size
+            self._cache[at] = messages
+            self._cached += messages.size
             while self._cached > _CACHE_BYTES and len(self._cache) > 1:
                 self._cached -= self._cache.popitem(last=False)[1].size
-        return found
+        return messages
 
     def _read(self, at: int) -> StoredMessages | None:
         place = self._places.pop(at, None)

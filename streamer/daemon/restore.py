@@ -211,8 +211,8 @@ def _learn_again(journal: Journal, restored: Restored, of_sources: int) -> None:
     kept = Restored()
     kept.add(journal.history(journal.oldest - 1, restored.at))
     restored.grown, restored.learned, restored.sourced = kept.grown, kept.learned, kept.sourced
-    found, sourced = (sum(codes.size for codes in some) for some in (kept.grown, kept.sourced))
-    restored.loss.kmers = restored.counts["new_kmers"] - found + of_sources - sourced
+    grown, sourced = (sum(codes.size for codes in some) for some in (kept.grown, kept.sourced))
+    restored.loss.kmers = restored.counts["new_kmers"] - grown + of_sources - sourced
 
 
 def put_snapshot(

@@ -428,9 +428,9 @@ class Service:
             for inbox in inboxes:
                 inbox.wake()
             if worker.ident is not None:
-                left = max(_LEAST_SECONDS, deadline - time.monotonic())
-                worker.join(_LOAD_SECONDS if worker in loading else left)
-        late = [one.name for one in self._workers if one.is_alive() and one not in loading]
+                remaining = max(_LEAST_SECONDS, deadline - time.monotonic())
+                worker.join(_LOAD_SECONDS if worker in loading else remaining)
+        late = [each.name for each in self._workers if each.is_alive() and each not in loading]
         if late:
             log.warning("threads did not end", threads=late)
         if not self.stuck:

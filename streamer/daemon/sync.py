@@ -112,9 +112,9 @@ class SyncWorker(ChildWorker):
         waiting.register(self._wake.fileno(), select.POLLIN)
         waiting.register(self._listener.fileno(), select.POLLIN)
         while not self.stopping.is_set():
-            found = dict(waiting.poll())
+            ready = dict(waiting.poll())
             self._wake.take()
-            if self._listener.fileno() in found:
+            if self._listener.fileno() in ready:
                 return
 
     def start_child(self) -> Child:
@@ -123,11 +123,11 @@ class SyncWorker(ChildWorker):
         inherited = [reader]
         try:
             os.set_blocking(writer, False)
-            held = -1
+            keys = -1
             if self._gate is not None:
-                held = in_memory(self._gate.held.to_json())
-                inherited.append(held)
-            arguments = str(os.getpid()), self._task(reader, held).to_json()
+                keys = in_memory(self._gate.held.to_json())
+                inherited.append(keys)
+            arguments = str(os.getpid()), self._task(reader, keys).to_json()
             descriptors = self._listener.fileno(), *inherited
             child = Child("streamer.daemon.sync_process", *arguments, pass_fds=descriptors)
         except OSError:

@@ -137,11 +137,11 @@ class Server:
 
     def _requests(self) -> list[tuple[Sender, list[bytes]]]:
         """Some of the messages that have come, each with the key of its sender."""
-        found: list[tuple[Sender, list[bytes]]] = []
+        requests: list[tuple[Sender, list[bytes]]] = []
         with contextlib.suppress(zmq.Again):
-            while len(found) < _REQUESTS:
-                found.append(receive_signed(self._socket, signed=self._peers.guarded))
-        return found
+            while len(requests) < _REQUESTS:
+                requests.append(receive_signed(self._socket, signed=self._peers.guarded))
+        return requests
 
     def _hear(self, requests: Sequence[tuple[Sender, list[bytes]]]) -> None:
         for sender, message in requests:
@@ -239,14 +239,14 @@ def _gatekeeper(task: SyncTask, context: zmq.Context[zmq.Socket[bytes]]) -> Gate
 
     with open(task.held, encoding="utf-8") as file:
         file.seek(0)
-        held = KeyFolder.from_json(file.read())
+        folder = KeyFolder.from_json(file.read())
 
     def ended() -> None:
         if gate.error is not None and gate.ready.is_set():
             log.error("the gatekeeper failed", why=str(gate.error))
             os._exit(1)
 
-    gate = Gatekeeper(task.keys, context, ended, held)
+    gate = Gatekeeper(task.keys, context, ended, folder)
     gate.begin()
     return gate
 

@@ -64,13 +64,13 @@ class EngineStage(WatchedStage):
 
     def look(self) -> StageLook:
         """The state of the stage for the watchdog; steps within a long batch count as progress."""
-        found, engine = super().look(), self._engine
+        stage, engine = super().look(), self._engine
         if engine.matcher is None or not engine.matching:
-            return found
+            return stage
         tree, on_gpu = engine.matcher.tree, engine.matcher.device == "cuda"
-        return found._replace(
-            done=found.done + engine.matcher.steps,
-            held_up=found.held_up or on_gpu or (tree is not None and tree.awaited),
+        return stage._replace(
+            done=stage.done + engine.matcher.steps,
+            held_up=stage.held_up or on_gpu or (tree is not None and tree.awaited),
         )
 
 

@@ -233,8 +233,8 @@ class Journal(JournalView):
         group, sums = self._data.write(self._state, rows, records, self._everything)
         try:
             self._check_place()
-            left = iter(sums)
-            rows = [placed(row, group, left) for row in rows]
+            further = iter(sums)
+            rows = [placed(row, group, further) for row in rows]
             try:
                 index.put(rows)
             except JournalFull:
@@ -441,8 +441,8 @@ def own(disk: Disk, directory: Path) -> Lock:
 def home_of(directory: Path) -> bytes:
     """Return what tells a directory from its copies: file system, folder and machine."""
     machine = _MACHINE.read_bytes().strip() if _MACHINE.exists() else b""
-    found = directory.stat().st_ino, os.statvfs(directory).f_fsid
-    return b"%x %x %s" % (*found, machine)
+    device = directory.stat().st_ino, os.statvfs(directory).f_fsid
+    return b"%x %x %s" % (*device, machine)
 
 
 def recover(
@@ -459,12 +459,12 @@ def recover(
             with ExitStack() as opened:
                 index = open_index(disk, directory, log, sizes=sizes, anew=bool(notes))
                 opened.callback(index.close)
-                found = [*damages(index, directory, everything=everything)] if log.state else []
-                of_index = [damage for damage in found if damage.file == str(index.path)]
+                faults = [*damages(index, directory, everything=everything)] if log.state else []
+                of_index = [damage for damage in faults if damage.file == str(index.path)]
                 if of_index and log.numbers and not notes:
                     raise of_index[0]
                 opened.pop_all()
-                return index, found, [*notes, *map(str, log.damages)]
+                return index, faults, [*notes, *map(str, log.damages)]
         except JournalError as error:
             # others say nothing about the content
             if notes or not log.numbers or type(error) not in (JournalError, JournalDamage):
@@ -609,17 +609,17 @@ def check_journal(directory: str) -> str:
     with _data_of(path) as log:
         for _ in log.changes():
             pass
-        found = log.damages
+        faults = log.damages
         try:
             with closing(Index(path)) if (path / NAME).exists() else nullcontext() as index:
-                if index is None or index.empty() or (index.state() != log.state and not found):
+                if index is None or index.empty() or (index.state() != log.state and not faults):
                     problem = "is missing, or not that of the data files"
                     problem += ": run streamer journal rebuild"
                     raise JournalDamage(problem, file=str(path / NAME))
-                found += damages(index, path, everything=True)
+                faults += damages(index, path, everything=True)
         except JournalDamage as damage:
-            found.append(damage)
-        return _described(path, log.state, found, "nothing is damaged")
+            faults.append(damage)
+        return _described(path, log.state, faults, "nothing is damaged")
 
 
 def rebuild_index(directory: str) -> str:

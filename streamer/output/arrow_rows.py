@@ -220,5 +220,5 @@ def _column(array: Any) -> Column:
 
 
 def _filled(array: Any, null: int) -> NDArray[Any]:
-    found: NDArray[Any] = array.cast(pa.int64()).fill_null(null).to_numpy()
-    return found
+    values: NDArray[Any] = array.cast(pa.int64()).fill_null(null).to_numpy()
+    return values

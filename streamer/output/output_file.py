@@ -271,12 +271,12 @@ _FORMATS: dict[str, RowsFormat] = {
 """The format of a file by its suffix, before that of a compression."""
 
 
-def rows_format(given: RowsFormat | None, path: str | None) -> RowsFormat:
+def rows_format(choice: RowsFormat | None, path: str | None) -> RowsFormat:
     """Return the format ``given``, or that of the suffix of a name.
 
     Raises UsageError for an unknown suffix, and if a package for the format is missing.
     """
-    format_ = given or _FORMATS.get(suffix_of(path))
+    format_ = choice or _FORMATS.get(suffix_of(path))
     if format_ is None:
         known = ", ".join(filter(None, _FORMATS))
         raise UsageError(

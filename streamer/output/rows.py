@@ -30,8 +30,8 @@ PROVENANCE = ContextVar("PROVENANCE", default=_UNKNOWN)
 
 def time_now() -> str:
     """Return the time, or SOURCE_DATE_EPOCH, so that what names it can be reproduced exactly."""
-    given = os.environ.get("SOURCE_DATE_EPOCH", "")
-    when = datetime.fromtimestamp(int(given), UTC) if given.isdecimal() else datetime.now(UTC)
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    when = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdecimal() else datetime.now(UTC)
     return f"{when:%Y-%m-%d %H:%M} UTC"
 
 

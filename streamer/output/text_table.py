@@ -104,7 +104,7 @@ class NameLists(Labels):
         if format_ == "jsonl":
             whole = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
             return _separated("\0".join(map(whole, self.texts)))
-        return _separated("\0".join("." if one is None else ";".join(one) for one in self.texts))
+        return _separated("\0".join("." if row is None else ";".join(row) for row in self.texts))
 
 
 def _separated(joined: str) -> Texts:
@@ -154,8 +154,8 @@ class Table:
             return
         labels = self._labels(format_)
         # keep these arrays alive while their addresses are in use
-        numbers = [np.asarray(_numbers(one), dtype=np.int64) for one in self.columns.values()]
-        cells = np.array([(array_address(one), *one.strides) for one in numbers], dtype=np.int64)
+        numbers = [np.asarray(_numbers(part), dtype=np.int64) for part in self.columns.values()]
+        cells = np.array([(array_address(part), *part.strides) for part in numbers], dtype=np.int64)
         row, need, rows = 0, _BLOCK_BYTES, self.rows
         while row < rows:
             out = array_pool.empty(max(_BLOCK_BYTES, need), np.uint8)

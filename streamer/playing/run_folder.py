@@ -177,12 +177,12 @@ def group_played(run: Iterable[Played], seconds: float, bases: int) -> Iterator[
     """Group reads completed within the same ``seconds``, in parts of up to ``bases`` bases."""
     group: list[Played] = []
     total = 0
-    for one in run:
-        if group and (total >= bases or one.end // seconds > group[-1].end // seconds):
+    for item in run:
+        if group and (total >= bases or item.end // seconds > group[-1].end // seconds):
             yield group
             group, total = [], 0
-        group.append(one)
-        total += one.read.bases
+        group.append(item)
+        total += item.read.bases
     if group:
         yield group
 
@@ -242,18 +242,18 @@ class RunFolder:
         self._summary = open(self._folder / f"sequencing_summary_{self._stem}.txt", "x")
         self._summary.write("\t".join(_COLUMNS) + "\n")
 
-    def add(self, one: Played) -> None:
+    def add(self, new: Played) -> None:
         """Write a read that is complete."""
-        barcode = one.read.barcode
+        barcode = new.read.barcode
         file = self._open.get(barcode)
-        if file and (file.reads >= self._file_reads or self._is_old(file, one.end)):
+        if file and (file.reads >= self._file_reads or self._is_old(file, new.end)):
             self._close(barcode)
             file = None
         if file is None:
-            file = self._open[barcode] = self._begin(barcode, one.end)
-        file.add(one.read.text)
-        self._end = one.end
-        self._summary.write("\t".join(map(str, self._row(one, file.name, barcode))) + "\n")
+            file = self._open[barcode] = self._begin(barcode, new.end)
+        file.add(new.read.text)
+        self._end = new.end
+        self._summary.write("\t".join(map(str, self._row(new, file.name, barcode))) + "\n")
 
     def flush(self, now: float) -> None:
         """Flush everything that is not inside a compressor; complete files that are old enough."""
@@ -306,11 +306,11 @@ class RunFolder:
     def _close(self, barcode: str) -> None:
         self._open.pop(barcode).close()
 
-    def _row(self, one: Played, file: str, barcode: str) -> list[object]:
-        seconds = f"{one.start:.6f}", f"{one.end - one.start:.6f}"
-        quality = _mean_quality(one.read.text.rsplit(b"\n", 2)[-2].rstrip(b"\r"))
+    def _row(self, new: Played, file: str, barcode: str) -> list[object]:
+        seconds = f"{new.start:.6f}", f"{new.end - new.start:.6f}"
+        quality = _mean_quality(new.read.text.rsplit(b"\n", 2)[-2].rstrip(b"\r"))
         passes = "TRUE"
-        facts = [file, one.read.name, self._run, one.channel, *seconds, passes, one.read.bases]
+        facts = [file, new.read.name, self._run, new.channel, *seconds, passes, new.read.bases]
         return [*facts, f"{quality:.6f}", barcode or "."]
 
 

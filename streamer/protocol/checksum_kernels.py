@@ -60,11 +60,11 @@ def combine(crc_a: Any, crc_b: Any, length_b: Any) -> Any:
     """
     # append 8 * length_b zero bits to the first part, then add the second
     value = np.int64(crc_a)
-    left = np.int64(length_b)
+    remaining = np.int64(length_b)
     power = 3
-    while left:
-        if left & 1:
+    while remaining:
+        if remaining & 1:
             value = _times(_POWERS[power], value)
-        left >>= 1
+        remaining >>= 1
         power += 1
     return value ^ np.int64(crc_b)

@@ -154,8 +154,8 @@ def claim(key: str, endpoint: str) -> None:
 
 def _make_private(key: str, endpoint: str, directory: Path) -> None:
     directory.mkdir(mode=0o700, exist_ok=True)
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise EndpointError(key, endpoint, f"{directory} must be your own directory with mode 0700")
 
 
@@ -213,17 +213,17 @@ def announced(config: str | None, endpoints: Mapping[str, str]) -> Iterator[None
 
 def running_daemons() -> list[RunningDaemon]:
     """The daemons that this user runs, if they are announced."""
-    found = []
+    running = []
     for path in run_directory().glob(f"*{_DAEMON}"):
         with suppress(OSError, ValueError, TypeError), path.open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                found.append(RunningDaemon(*json.load(file)))
+                running.append(RunningDaemon(*json.load(file)))
             else:
                 # its process was killed
                 path.unlink(missing_ok=True)
-    return found
+    return running
 
 
 _DAEMON = ".daemon"

@@ -69,15 +69,15 @@ class ClientKeys(NamedTuple):
             place = _of_folder(place)
         fields = read_toml(place)
         try:
-            found = cls(*(fields[key] for key in cls._fields))
+            keys = cls(*(fields[key] for key in cls._fields))
         except KeyError as missing:
             raise KeysError(place, f"is not the key of a client: it has no {missing}") from None
-        if not isinstance(found.name, str):
+        if not isinstance(keys.name, str):
             raise KeysError(place, "name must be a string")
         for field in ("public", "secret", "server"):
-            check_key(place, field, getattr(found, field))
-        check_pair(place, found.public, found.secret)
-        return found
+            check_key(place, field, getattr(keys, field))
+        check_pair(place, keys.public, keys.secret)
+        return keys
 
     def text(self) -> str:
         """The content of a file of these keys."""
@@ -133,16 +133,16 @@ def _number(group: str) -> int:
 def check_private(path: str | os.PathLike[str]) -> os.stat_result:
     """KeysError if others may read or change a file or folder, or if another user owns it."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise KeysError(path, f"cannot be read: {why}") from None
-    if found.st_mode & 0o077:
-        mode = "700" if stat.S_ISDIR(found.st_mode) else "600"
+    if status.st_mode & 0o077:
+        mode = "700" if stat.S_ISDIR(status.st_mode) else "600"
         raise KeysError(path, f"others may read or change it: chmod {mode}")
-    if found.st_uid not in (os.geteuid(), 0):
+    if status.st_uid not in (os.geteuid(), 0):
         raise KeysError(path, "belongs to another user")
-    return found
+    return status
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:

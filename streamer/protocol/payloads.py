@@ -91,11 +91,11 @@ def _take_times(column: Any, times: NDArray[np.uint8]) -> None:
     match column:
         # a later producer may send more after these
         case [int(width), bytes(text), *_] if _fits(width, most) and len(text) == width * reads:
-            given = np.frombuffer(text, np.uint8).reshape(reads, width)
+            letters = np.frombuffer(text, np.uint8).reshape(reads, width)
         case _:
             problem = f"'start_time' of the context must be a width up to {most} and its bytes"
             raise wire.malformed(problem)
-    if (bad := int(check_times(given, times))) >= 0:
+    if (bad := int(check_times(letters, times))) >= 0:
         raise wire.malformed(
             f"read {bad + 1}: 'start_time' of the context is not a time", index=bad
         )

@@ -160,8 +160,8 @@ def unpack(frame: Buffer, *, limited: bool = True) -> Header:
     version = header.get("v")
     # excludes True and 2.0
     if type(version) is not int or version != PROTOCOL:
-        given = "none" if version is None else shown(version)
-        raise WireError(Reason.VERSION, f"protocol version {given}, must be {PROTOCOL}")
+        sent = "none" if version is None else shown(version)
+        raise WireError(Reason.VERSION, f"protocol version {sent}, must be {PROTOCOL}")
     return header
 
 
@@ -185,11 +185,11 @@ def unseal(frames: Sequence[Buffer], *, crc: int | None = None) -> Sequence[Buff
     body = frames[:-1]
     if not body or len(frames[-1]) != SEAL_BYTES:
         raise malformed(f"the last frame of a message is its checksum of {SEAL_BYTES} bytes")
-    given = int.from_bytes(frames[-1], "little")
-    if given != (found := crc32c(body) if crc is None else crc):
+    sent = int.from_bytes(frames[-1], "little")
+    if sent != (computed := crc32c(body) if crc is None else crc):
         raise WireError(
             Reason.CHECKSUM,
-            f"checksum {given:#010x} in the last frame, {found:#010x} over the others",
+            f"checksum {sent:#010x} in the last frame, {computed:#010x} over the others",
         )
     return body
 

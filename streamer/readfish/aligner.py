@@ -150,13 +150,13 @@ class Aligner(AlignerABC):  # type: ignore[misc]  # readfish has no types
         targets: Sequence[str] = (),
         threads: int = 0,
     ) -> None:
-        given = [each for each in (reference, fn_idx_in) if each is not None]
-        if len(given) != 1:
+        sources = [each for each in (reference, fn_idx_in) if each is not None]
+        if len(sources) != 1:
             raise ValueError("give the FASTA file of the contigs as reference, or as fn_idx_in")
         if min_windows < 1 or not 0 <= min_fraction <= 1:
             raise ValueError("min_windows is at least 1, min_fraction from 0 to 1")
         self._log = None if debug_log is None else setup_logger(__name__, log_file=debug_log)
-        self._paths = [given[0]] if isinstance(given[0], str) else [*given[0]]
+        self._paths = [sources[0]] if isinstance(sources[0], str) else [*sources[0]]
         if isinstance(targets, str):
             raise ValueError("targets is a list of names of contigs, not a file")
         self._targets = [*targets]

@@ -55,9 +55,9 @@ class Collection:
     @property
     def what(self) -> Iterator[str]:
         """Yield the run and the reference, as far as the sources say."""
-        found = dict.fromkeys(pair for source in self.sources for pair in source.facts)
+        pairs = dict.fromkeys(pair for source in self.sources for pair in source.facts)
         for name in ("run", "reference"):
-            for words in (value.split() for key, value in found if key == name and value):
+            for words in (value.split() for key, value in pairs if key == name and value):
                 rest = f" and {len(words) - 4} more" if words[4:] and name != "run" else ""
                 yield f"{name.capitalize()}: {' '.join(words[:4] if rest else words)}{rest}"
 
@@ -99,10 +99,10 @@ class Collection:
 
     def disagreement(self) -> str | None:
         """Return a warning if two reports count different reads."""
-        found = [*self.counted]
-        for other in found[1:]:
-            if other[1:] != found[0][1:]:
-                (name, reads, bases), (name2, reads2, bases2) = found[0], other
+        counts = [*self.counted]
+        for other in counts[1:]:
+            if other[1:] != counts[0][1:]:
+                (name, reads, bases), (name2, reads2, bases2) = counts[0], other
                 return (
                     f"{name} has {reads:,} reads of {bases:,} bases, {name2} has {reads2:,} of "
                     f"{bases2:,}: these are not the same reads, or not all of them."

@@ -311,11 +311,11 @@ def heat_map(
     before = 16 + _LETTER * max(map(len, names))
     cells, labels = [], []
     for x, barcode in enumerate(barcodes):
-        left = before + x * _CELL + _CELL / 2 + 4
+        x_name = before + x * _CELL + _CELL / 2 + 4
         sample = report.sheet.samples.get(barcode or "")
         name = _cut(sample.name if sample else barcode or "none", 18)
-        shown = tag("text", name, x=left, y=_TOP - 8,
-                    transform=f"rotate(-60 {left} {_TOP - 8})")  # fmt: skip
+        shown = tag("text", name, x=x_name, y=_TOP - 8,
+                    transform=f"rotate(-60 {x_name} {_TOP - 8})")  # fmt: skip
         labels.append(shown)
     for y, target in enumerate(targets):
         labels.append(
@@ -349,19 +349,19 @@ def heat_map(
 
 
 def _cell(place: tuple[int, int], name: str, counts: list[int], verdict: str | None) -> Markup:
-    left, top = place
+    x, top = place
     reads, _, matches, kmers, seen = counts
     share = seen / kmers if kmers else 0
     depth = ratio(matches / kmers) if kmers else "–"
     label = f"{name}: breadth {ratio(share) if kmers else '–'}, depth {depth}, {reads:,} reads"
     label += f", {verdict}" if verdict else ""
-    box = {"x": left + 1, "y": top + 1, "width": _CELL - 2, "height": _ROW - 2, "rx": 3}
+    box = {"x": x + 1, "y": top + 1, "width": _CELL - 2, "height": _ROW - 2, "rx": 3}
     parts = [tag("title", label), tag("rect", **box, class_="cell")]
     if seen:
         # without a read there is no colour: neighbours may share the k-mers
         shade = _shade(share) if reads else 0
         parts.append(tag("rect", **box, class_="seen", fill_opacity=shade))
-        parts.append(tag("text", _share(share), x=left + _CELL / 2, y=top + 16,
+        parts.append(tag("text", _share(share), x=x + _CELL / 2, y=top + 16,
                          text_anchor="middle"))  # fmt: skip
     if verdict in _FRAMES:
         parts.append(tag("rect", **box, class_=f"frame-{_FRAMES[verdict]}"))
@@ -409,11 +409,11 @@ def first_of(number: int) -> int:
 
 def by_bin(counts: reports.LengthCounts) -> dict[int, int]:
     """Count reads by bin number."""
-    found: dict[int, int] = {}
+    bins: dict[int, int] = {}
     for length, reads in counts.by_length.items():
         number = bin_of(length)
-        found[number] = found.get(number, 0) + reads
-    return found
+        bins[number] = bins.get(number, 0) + reads
+    return bins
 
 
 def length_figure(report: reports.ReadsReport, identity: str) -> Markup:
@@ -481,11 +481,11 @@ def _across(first: int, bins: int) -> list[tuple[float, str]]:
     """Return labels within the bins, at powers of ten, or of two if there are few."""
     for base, least in ((10, 2), (4, 2), (2, 1)):
         places = [(BINS_AN_OCTAVE * math.log2(v) - first) / bins for v in _powers(base)]
-        found = [(share, short(value))
+        ticks = [(share, short(value))
                  for share, value in zip(places, _powers(base), strict=True)
                  if 0 <= share <= 1]  # fmt: skip
-        if len(found) >= least:
-            return _spread(found)
+        if len(ticks) >= least:
+            return _spread(ticks)
     return []
 
 
@@ -493,9 +493,9 @@ def _powers(base: int) -> Iterable[int]:
     return [base**at for at in range(round(math.log(1e9, base)) + 1)]
 
 
-def _spread(found: list[tuple[float, str]], most: int = 6) -> list[tuple[float, str]]:
-    step = -(-len(found) // most)
-    return found[::step]
+def _spread(ticks: list[tuple[float, str]], most: int = 6) -> list[tuple[float, str]]:
+    step = -(-len(ticks) // most)
+    return ticks[::step]
 
 
 _NOVELTY_HEIGHT = 220
@@ -608,14 +608,14 @@ def missing_table(report: reports.TargetReport, where: str) -> Markup:
         samples = report.sheet.samples or report.groups.keys() - {None, "unclassified"}
         if report.by_barcode and barcode not in samples:
             continue
-        found = report.having(barcode, "detected")
-        have = f"{len(found):,} of {len(report.names):,}"
-        if judged and found:
-            have += f": {_names(found)}"
-        more, none = (report.having(barcode, one) for one in ("more needed", "not detected"))
+        detected = report.having(barcode, "detected")
+        have = f"{len(detected):,} of {len(report.names):,}"
+        if judged and detected:
+            have += f": {_names(detected)}"
+        more, none = (report.having(barcode, each) for each in ("more needed", "not detected"))
         if not (judged or none):
             continue
-        lists = [_names(one) for one in ([more, none] if judged else [none])]
+        lists = [_names(each) for each in ([more, none] if judged else [none])]
         control = report.control(barcode)
         name = joined(
             report.sheet.shown(barcode) if report.by_barcode else "all reads",
@@ -623,7 +623,7 @@ def missing_table(report: reports.TargetReport, where: str) -> Markup:
         )
         reads = int(report.groups[barcode][0].sum())
         row: list[Child] = [name, f"{reads:,}", have, *lists]
-        rows.append((control == "negative", len(found), reads, row))
+        rows.append((control == "negative", len(detected), reads, row))
     if not rows:
         return tag("p", f"Every sample has reads of every target{where}.")
     rows.sort(key=lambda row: row[:3])
@@ -655,7 +655,7 @@ def pair_table(report: reports.TargetReport) -> Markup:
     head: list[Child] = ["Barcode", "Target", "Reads", "Bases", "Breadth", "Depth", "K-mers seen"]
     head += ["Verdict"] if report.verdicts else []
     rows: list[list[Child]] = []
-    left = reads_left = 0
+    further = reads_left = 0
     pairs = (len(report.names) + 1) * len(report.groups)
     every = bool(report.verdicts) and pairs <= SHOWN_PAIRS
     for barcode in report.barcodes:
@@ -664,7 +664,7 @@ def pair_table(report: reports.TargetReport) -> Markup:
             if not (every or line.reads or line.seen):
                 continue
             if len(rows) == SHOWN_PAIRS:
-                left, reads_left = left + 1, reads_left + line.reads
+                further, reads_left = further + 1, reads_left + line.reads
                 continue
             known = line.target is not None
             rows.append([
@@ -674,8 +674,8 @@ def pair_table(report: reports.TargetReport) -> Markup:
                   else [""] * 3),
                 *([verdict or ""] if report.verdicts else []),
             ])  # fmt: skip
-    if left:
-        rows.append([f"{left:,} more", "", f"{reads_left:,}", *[""] * (len(head) - 3)])
+    if further:
+        rows.append([f"{further:,} more", "", f"{reads_left:,}", *[""] * (len(head) - 3)])
     what = "" if every else ", where anything was seen"
     return table(head, rows, caption=f"Targets by barcode{what}", numbers_from=2)
 

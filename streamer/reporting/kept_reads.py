@@ -141,13 +141,13 @@ class _Counting:
         by_file: TargetBy = "file" if by == "file" else "record"
         spec = replace(self._spec, sources=sources, targets=table, target_by=by_file)
         try:
-            found = load_dictionary(spec)
+            loaded = load_dictionary(spec)
         except (StreamerError, OSError) as error:
             raise self._no_dictionary(str(error)) from error
-        if fingerprint(found) != self._known.fingerprint:
+        if fingerprint(loaded) != self._known.fingerprint:
             names = ", ".join(sources)
             raise self._no_dictionary(f"{names}: not what the kept reads were matched against")
-        return found
+        return loaded
 
     def _no_dictionary(self, why: str) -> StreamerError:
         return StreamerError(
@@ -187,7 +187,7 @@ class _Counting:
             at = 0
             for columns in covered.of(label).columns(bins):
                 for first in range(0, columns["start"].size, bins):
-                    part = {one: values[first : first + bins] for one, values in columns.items()}
+                    part = {key: values[first : first + bins] for key, values in columns.items()}
                     name = (names[at], label or ".") if by_barcode else (names[at],)
                     report.add_columns(name, part)
                     at += 1

@@ -67,7 +67,7 @@ def multiqc(collection: Collection, sample: str) -> str:
     If there are many targets, only those with the most reads are included, and the omitted ones are
     counted.
     """
-    data, left = _samples(collection, sample)
+    data, omitted = _samples(collection, sample)
     used = {name for row in data.values() for name in row}
     headers = {
         name: ({} if "format" in header or header.get("scale") is False else _COUNT) | header
@@ -80,8 +80,8 @@ def multiqc(collection: Collection, sample: str) -> str:
     if "verdict" in used and collection.verdict_rule:
         description += f" Verdicts: {collection.verdict_rule}."
     description += "".join(f" Note: {line.translate(_PLAIN)}." for line in collection.alarms)
-    if left:
-        description += f" {left:,} rows with fewer reads are left out."
+    if omitted:
+        description += f" {omitted:,} rows with fewer reads are left out."
     return _table("", "targets", description, headers, data)
 
 
@@ -136,14 +136,14 @@ def _samples(collection: Collection, sample: str) -> tuple[dict[str, dict[str, A
     """Return the rows, and how many are omitted."""
     rows: list[tuple[str, dict[str, Any]]] = []
     several = len(collection.sources) > 1
-    left = 0
+    omitted = 0
     for at, source in enumerate(collection.sources, 1):
         for report in source.reports:
             first = f"{sample} {at}" if several and _repeated(collection, report) else sample
             if isinstance(report, TargetReport):
-                found = _of_targets(report, first)
-                left += max(0, len(found) - _MOST_ROWS)
-                rows += found[:_MOST_ROWS]
+                counted = _of_targets(report, first)
+                omitted += max(0, len(counted) - _MOST_ROWS)
+                rows += counted[:_MOST_ROWS]
             elif isinstance(report, ReadsReport) and not collection.targets(by_barcode=False):
                 every = report.all
                 rows.append((first, {
@@ -157,7 +157,7 @@ def _samples(collection: Collection, sample: str) -> tuple[dict[str, dict[str, A
         while shown in data:
             shown, again = f"{plain} ({again})", again + 1
         data[shown] = values
-    return data, left
+    return data, omitted
 
 
 def _repeated(collection: Collection, report: object) -> bool:

@@ -35,12 +35,12 @@ def sections(collection: Collection) -> Iterator[tuple[str, str, figures.Markup]
 
 
 def _each(
-    found: Sequence[tuple[Source, _R]], name: str, show: Callable[[_R, str], figures.Markup]
+    drawn: Sequence[tuple[Source, _R]], name: str, show: Callable[[_R, str], figures.Markup]
 ) -> figures.Markup:
     """Show one report after the other, each under its file name if there are several."""
     parts = []
-    for at, (source, report) in enumerate(found):
-        if len(found) > 1:
+    for at, (source, report) in enumerate(drawn):
+        if len(drawn) > 1:
             parts.append(figures.tag("h3", source.name))
         parts.append(show(report, f"{name}-{at}"))
     return figures.joined(*parts)
@@ -68,22 +68,22 @@ def _summary(collection: Collection) -> figures.Markup:
 
 def _missing(collection: Collection) -> Iterator[figures.Markup]:
     """Yield what is missing in each sample, the worst first, and what controls say of the run."""
-    found = collection.targets(by_barcode=True)
-    if not found:
-        found = [one for one in collection.targets(by_barcode=False) if one[1].verdicts]
+    tables = collection.targets(by_barcode=True)
+    if not tables:
+        tables = [pair for pair in collection.targets(by_barcode=False) if pair[1].verdicts]
     for line in collection.alarms:
         yield figures.tag("p", f"Note: {line}.", class_="note")
-    for source, report in found:
-        where = f" in {source.name}" if len(found) > 1 else ""
+    for source, report in tables:
+        where = f" in {source.name}" if len(tables) > 1 else ""
         yield figures.missing_table(report, where)
-    if collection.verdict_rule and any(report.verdicts for _, report in found):
+    if collection.verdict_rule and any(report.verdicts for _, report in tables):
         yield figures.tag("p", f"The rule of verdicts: {collection.verdict_rule}.")
 
 
 def _tiles(collection: Collection) -> Iterator[tuple[str, str, str]]:
     """Yield name, displayed number and exact number."""
-    if found := [*collection.counted]:
-        _, reads, bases = found[0]
+    if counted := [*collection.counted]:
+        _, reads, bases = counted[0]
         yield "Reads", figures.counted(reads), f"{reads:,}"
         yield "Bases", figures.counted(bases), f"{bases:,}"
     targets = [*collection.all(TargetReport)]
@@ -182,11 +182,11 @@ def _barcodes(report: TargetReport, identity: str) -> figures.Markup:
     if not report.groups or not report.names:
         return figures.tag("p", "There is no read.")
     targets, barcodes = figures.drawn_pairs(report)
-    left = len(report.names) - len(targets), len(report.groups) - len(barcodes)
+    more = len(report.names) - len(targets), len(report.groups) - len(barcodes)
     note = ""
-    if any(left):
-        note = (f" Not drawn are the {left[0]:,} targets that are missing in the fewest samples, "
-                f"and {left[1]:,} barcodes.")  # fmt: skip
+    if any(more):
+        note = (f" Not drawn are the {more[0]:,} targets that are missing in the fewest samples, "
+                f"and {more[1]:,} barcodes.")  # fmt: skip
     words = "Breadth in percent: how much of each target was seen. No colour: no read."
     if report.verdicts:
         words += " A frame: more is needed; a dotted frame: not detected."
@@ -251,14 +251,14 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; ba
 
 def page(collection: Collection, options: Iterable[tuple[str, str]]) -> str:
     """Return the whole file; options: names and values, shown at the end with the files' facts."""
-    found = [*sections(collection)]
-    links = [figures.tag("a", heading, href=f"#{identity}") for identity, heading, _ in found]
+    parts = [*sections(collection)]
+    links = [figures.tag("a", heading, href=f"#{identity}") for identity, heading, _ in parts]
     about = "about", "Version and parameters", _about(collection, options)
     content = [
         figures.tag(
             "section", figures.tag("h2", heading, id=identity), inside, aria_labelledby=identity
         )
-        for identity, heading, inside in (*found, about)
+        for identity, heading, inside in (*parts, about)
     ]
     links.append(figures.tag("a", about[1], href=f"#{about[0]}"))
     style = figures.Markup(files("streamer.reporting").joinpath("page.css").read_text("utf-8"))

@@ -131,20 +131,20 @@ class RowFile:
 
     def _kind(self, kinds: Sequence[RowKind]) -> RowKind:
         if self._json:
-            found = tuple(self._object(self._first))
+            words = tuple(self._object(self._first))
         else:
             if self._first.startswith(b"#") and not self._first.endswith(b"\n"):
                 raise self.fault(_CUT, None)
             text = self._first.decode(errors="replace").rstrip("\r\n")
-            found = tuple(text.removeprefix("#").split("\t"))
+            words = tuple(text.removeprefix("#").split("\t"))
         for kind in kinds:
-            if kind.header == found:
+            if kind.header == words:
                 return kind
         if not self._first.startswith((b"#", b"{")):
-            found = ()
+            words = ()
         names = ", ".join(dict.fromkeys(kind.name for kind in kinds))
-        what = f"columns {' '.join(found)[:200]} are" if found else "the first line is no header"
-        end = " of no report that can be shown" if found else ""
+        what = f"columns {' '.join(words)[:200]} are" if words else "the first line is no header"
+        end = " of no report that can be shown" if words else ""
         raise self.fault(f"{what}{end}: expected rows of --report {names}", None)
 
     # ---- TSV -----------------------------------------------------------------------------------
@@ -204,26 +204,26 @@ class RowFile:
 
     def _object(self, line: bytes) -> dict[str, Any]:
         try:
-            found = json.loads(line)
+            row = json.loads(line)
         except (ValueError, RecursionError):
             problem = "it is no JSON object"
             if not line.endswith(b"\n"):
                 problem = _CUT
             raise self.fault(problem, None) from None
-        if not isinstance(found, dict):
+        if not isinstance(row, dict):
             raise self.fault("it is no JSON object", None)
-        return found
+        return row
 
     def _of_json(self, line: bytes) -> Row:
-        found = self._object(line)
-        if tuple(found) != self.kind.header:
-            missing = [name for name in self.kind.header if name not in found]
+        row = self._object(line)
+        if tuple(row) != self.kind.header:
+            missing = [name for name in self.kind.header if name not in row]
             what = f"'{missing[0]}' is missing" if missing else "other columns"
             raise self.fault(f"{what}, expected those of --report {self.kind.name}", None)
-        for value, column in zip(found.values(), self.kind.columns, strict=True):
+        for value, column in zip(row.values(), self.kind.columns, strict=True):
             if not _fits(value, column):
                 raise self._wrong(json.dumps(value), column)
-        return list(found.values())
+        return list(row.values())
 
     def _wrong(self, shown: str, column: ColumnType) -> RowError:
         expected = {
@@ -629,7 +629,7 @@ class TargetReport:
         negative: list[str | None] = [code for code in self.sheet.negative if code in columns]
         for label, counts in columns.items():
             own = label in negative
-            controls = [] if own else [columns[one] for one in negative]
+            controls = [] if own else [columns[control] for control in negative]
             codes = panel.verdicts(self.names, counts, controls, negative=own)[:-1]
             self.verdicts[label] = [VERDICTS[code] for code in codes.tolist()]
 
@@ -638,9 +638,9 @@ class TargetReport:
         if self.verdicts:
             pairs = zip(self.names, self.verdicts[barcode], strict=True)
             return [name for name, verdict in pairs if verdict in verdicts]
-        found = "detected" in verdicts
+        seen = "detected" in verdicts
         reads = self.groups[barcode][0, :-1].tolist()
-        return [name for name, count in zip(self.names, reads, strict=True) if (count > 0) == found]
+        return [name for name, count in zip(self.names, reads, strict=True) if (count > 0) == seen]
 
     def control(self, barcode: str | None) -> str | None:
         """Which control it is, ``negative`` or ``positive``; None for a sample."""
@@ -648,9 +648,9 @@ class TargetReport:
 
     def alarms(self) -> Iterator[str]:
         """Yield what is wrong with the run: samples without reads, controls that are not right."""
-        found = {barcode: self.having(barcode, "detected") for barcode in self.groups}
+        detected = {barcode: self.having(barcode, "detected") for barcode in self.groups}
         reads = {barcode: int(counts[0].sum()) for barcode, counts in self.groups.items()}
-        return self.panel.alarms(self.sheet, found, reads)
+        return self.panel.alarms(self.sheet, detected, reads)
 
     @property
     def barcodes(self) -> list[str | None]:
@@ -668,10 +668,10 @@ class TargetReport:
         parts = [*self.groups.values()]
         if not parts:
             return np.zeros((5, len(self.names) + 1), np.int64)
-        together = np.sum(parts, axis=0)
-        together[3] = parts[0][3]
-        together[4] = np.max([part[4] for part in parts], axis=0)
-        return together
+        total = np.sum(parts, axis=0)
+        total[3] = parts[0][3]
+        total[4] = np.max([part[4] for part in parts], axis=0)
+        return total
 
     @property
     def reads(self) -> int:
@@ -796,8 +796,8 @@ class _Taking:
                 and abs(value - expected) > _ROUNDING * max(1, expected * 1e-9)
             ):
                 shown = "." if expected is None else f"{expected:.4f}"
-                given = "." if value is None else value
-                raise self._fault(f"{given} does not fit the counts, which give {shown}", name)
+                text = "." if value is None else value
+                raise self._fault(f"{text} does not fit the counts, which give {shown}", name)
 
     def report(self) -> TargetReport:
         """Return the report, if it is complete."""

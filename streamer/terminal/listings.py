@@ -98,13 +98,13 @@ def curve(values: Iterable[float | None], width: int) -> str:
 
 def rates(times: Sequence[float], counts: Sequence[float]) -> list[float | None]:
     """How fast counts rise, a second, between each two of their times."""
-    found: list[float | None] = []
+    rates: list[float | None] = []
     for at in range(1, len(times)):
         passed = times[at] - times[at - 1]
         rise = counts[at] - counts[at - 1]
         # counts of another daemon begin anew
-        found.append(rise / passed if passed > 0 and rise >= 0 else None)
-    return found
+        rates.append(rise / passed if passed > 0 and rise >= 0 else None)
+    return rates
 
 
 Fields = Mapping[str, Any]
@@ -188,8 +188,8 @@ def laid(
         columns.append([title.rstrip(), *(heading.shown(row[at]) for row in values)])
     widths = [max(map(cell_len, column)) for column in columns]
     # the first column has the names: it takes what the others leave
-    left = width - sum(widths[1:]) - padding * len(widths)
-    widths[0] = max(min(LEAST_NAME, width - padding), left)
+    rest = width - sum(widths[1:]) - padding * len(widths)
+    widths[0] = max(min(LEAST_NAME, width - padding), rest)
     cells = []
     for at, column, room in zip(chosen, columns, widths, strict=True):
         number = listing.headings[at].number
@@ -232,11 +232,11 @@ def _marks(rows: Fields) -> dict[str, tuple[int, int]]:
 
 def _samples(fields: Fields) -> Iterable[Values]:
     for row in (fields.get("rows") or {}).get("samples", ()):
-        barcode, name, control, reads, bases, targets, found, more, none, known, whole, wait = row
+        barcode, name, control, reads, bases, targets, seen, more, none, known, whole, wait = row
         shown = name if name == barcode else f"{name} ({barcode})"
         shown = f"{shown}, {control} control" if control else shown
         percent = 100 * known / reads if reads else None
-        yield (shown, more, none, found, wait, reads, bases, percent, targets,
+        yield (shown, more, none, seen, wait, reads, bases, percent, targets,
                ", ".join(whole) or None)  # fmt: skip
 
 
@@ -487,8 +487,8 @@ def _warnings(fields: Fields, status: Fields) -> Iterable[str]:
     if status["dictionary"]["limited"]:
         yield "the dictionary is at its limit"
     if revision := status.get("revision"):
-        left = count(revision["batches"])
-        yield f"revision to version {revision['version']}: {left} batches left"
+        batches = count(revision["batches"])
+        yield f"revision to version {revision['version']}: {batches} batches left"
     yield from (fields.get("rows") or {}).get("alarms", ())
     if fields.get("gaps"):
         yield f"messages of the feed missed: {count(fields['gaps'])} gaps"

@@ -81,7 +81,7 @@ class TopPage(App[None]):
         self._fields: Fields = {}
         self._at = 0
         # of each table, the column that it is sorted by, and whether the largest is the first
-        self._order = {one.name: (one.order, one.descending) for one in LISTINGS}
+        self._order = {listing.name: (listing.order, listing.descending) for listing in LISTINGS}
         self._laid_out: tuple[object, ...] = ()
         self._stale = True
 
@@ -142,8 +142,8 @@ class TopPage(App[None]):
         table: DataTable[Text] = self.query_one(DataTable)
         order, descending = self._order[self.listing.name]
         # a column beside each other one, and the scroll bar
-        found = laid(self.listing, self._fields, width - 1, order, descending=descending)
-        layout = (self.listing.name, *found.widths, *(title.plain for title in found.titles))
+        page = laid(self.listing, self._fields, width - 1, order, descending=descending)
+        layout = (self.listing.name, *page.widths, *(title.plain for title in page.titles))
         row, top = table.cursor_row, table.scroll_offset.y
         if layout == self._laid_out:
             table.clear()
@@ -151,22 +151,22 @@ class TopPage(App[None]):
             same = self._laid_out[:1] == layout[:1]
             row, top = (row, top) if same else (0, 0)
             table.clear(columns=True)
-            for at, (title, room) in enumerate(zip(found.titles, found.widths, strict=True)):
+            for at, (title, room) in enumerate(zip(page.titles, page.widths, strict=True)):
                 table.add_column(title, width=room, key=str(self._chosen()[at]))
             self._laid_out = layout
-        table.add_rows(found.rows)
-        table.move_cursor(row=min(row, len(found.rows) - 1), scroll=False)
+        table.add_rows(page.rows)
+        table.move_cursor(row=min(row, len(page.rows) - 1), scroll=False)
         table.scroll_to(y=top, animate=False)
-        return len(found.rows)
+        return len(page.rows)
 
     def _chosen(self) -> list[int]:
         return self.listing.visible(max(self.size.width - 2 * _MARGIN, 1) - 1)
 
     def _tabs(self) -> Text:
         made = Text(no_wrap=True, overflow="ellipsis")
-        for at, one in enumerate(LISTINGS):
+        for at, listing in enumerate(LISTINGS):
             style = Style(bold=True, reverse=True) if at == self._at else Style(dim=True)
-            made.append(f" {one.name} ", style + Style(meta={"@click": f"app.choose({at})"}))
+            made.append(f" {listing.name} ", style + Style(meta={"@click": f"app.choose({at})"}))
         return made
 
     def _help(self) -> Text:

@@ -38,16 +38,16 @@ def sent_before(batches: Iterable[ReadBatch], known: list[Visit]) -> Beginning:
     at, longest = Digest(), None
     try:
         for reads in batches:
-            left = []
+            unmatched = []
             for visit in known:
                 count = visit.sent.records - at.records
                 if count > len(reads):
-                    left.append(visit)
+                    unmatched.append(visit)
                 elif at.after(reads, count) == visit.sent and (
                     longest is None or visit.sent.records > longest.sent.records
                 ):
                     longest = visit
-            at, known = at.after(reads), left
+            at, known = at.after(reads), unmatched
             if not known:
                 break
     except DataError as error:
@@ -153,10 +153,10 @@ class FileVisit:
             content, batches, skipped = before, self._batches(before), before.sent.records
         else:
             skipped = 0
-            found = self._from_start(before)
-            if found is None:
+            restart = self._from_start(before)
+            if restart is None:
                 return
-            content, batches = found
+            content, batches = restart
         visit, sent = content, content.sent
         begun = False
         try:

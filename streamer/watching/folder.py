@@ -101,7 +101,7 @@ class Folder:
 
     def scan(self, known: Callable[[str], bool]) -> dict[str, Sighting]:
         """All files with reads, except those for which ``known`` is true: they are not examined."""
-        found: dict[str, Sighting] = {}
+        sightings: dict[str, Sighting] = {}
         self._entered, self._reading, self._marks = set(), set(), set()
         for path in self._dangling:
             self.unreadable.pop(path, None)
@@ -132,7 +132,7 @@ class Folder:
                             waiting.append(path + os.sep)
                     elif self._holds_reads(path) and entry.is_file():
                         self._reading.add(below)
-                        found[path] = state_of(entry.stat())
+                        sightings[path] = state_of(entry.stat())
                     else:
                         self._note_dangling(entry, path)
                 except PermissionError as error:
@@ -141,7 +141,7 @@ class Folder:
                 except OSError:
                     # it has vanished meanwhile, or is a link to itself
                     self._note_dangling(entry, path)
-        return found
+        return sightings
 
     def _note_dangling(self, entry: os.DirEntry[str], path: str) -> None:
         """Note a link that leads nowhere, if its name is one of reads or may be one of a folder."""
@@ -172,7 +172,7 @@ class Folder:
 
     def look(self, paths: Iterable[str]) -> dict[str, Sighting]:
         """Return those of the paths that are files with reads."""
-        found = {}
+        sightings = {}
         for path in paths:
             below = _split(path)[0]
             try:
@@ -180,10 +180,10 @@ class Folder:
                     status = os.stat(self.absolute(path))
                     if stat.S_ISREG(status.st_mode) and self._holds_reads(path):
                         self._reading.add(below)
-                        found[path] = state_of(status)
+                        sightings[path] = state_of(status)
             except OSError:
                 continue
-        return found
+        return sightings
 
     def absolute(self, path: str) -> str:
         """Return the absolute path of a file."""
@@ -222,17 +222,17 @@ def is_compressed(path: str) -> bool:
 
 def mate_of(path: str) -> str:
     """Return which read of a pair a file contains by Illumina's naming: R1, R2 or nothing."""
-    found = _ILLUMINA.search(path)
-    return found[1] if found else ""
+    mate = _ILLUMINA.search(path)
+    return mate[1] if mate else ""
 
 
 def other_mate(path: str) -> str | None:
     """Return the file of the other reads of its pairs by Illumina's naming; None for no R1, R2."""
-    found = _ILLUMINA.search(path)
-    if found is None or not found[1].startswith("R"):
+    mate = _ILLUMINA.search(path)
+    if mate is None or not mate[1].startswith("R"):
         return None
-    other = {"R1": "R2", "R2": "R1"}.get(found[1])
-    return None if other is None else path[: found.start(1)] + other + path[found.end(1) :]
+    other = {"R1": "R2", "R2": "R1"}.get(mate[1])
+    return None if other is None else path[: mate.start(1)] + other + path[mate.end(1) :]
 
 
 def holds_reads(name: str) -> bool:

@@ -157,8 +157,8 @@ class FolderWatch(Generic[T]):
             self._note(f"{self._folder.path}: {is_or_not}")
         if whole := now >= self._next_whole:
             self._next_whole = now + _WHOLE_SECONDS
-        found = self._folder.scan(self._is_nothing if whole else self._is_passed)
-        for path, seen in found.items():
+        sightings = self._folder.scan(self._is_nothing if whole else self._is_passed)
+        for path, seen in sightings.items():
             self._see(path, seen, now)
         unreadable = self._folder.unreadable
         self.given_up -= self._unreadable - unreadable.keys()
@@ -166,7 +166,7 @@ class FolderWatch(Generic[T]):
         for path, line in unreadable.items():
             self._give_up(path, line)
         if there:
-            for path in self._pending.keys() - found.keys():
+            for path in self._pending.keys() - sightings.keys():
                 if path.startswith(tuple(unreadable)):
                     continue
                 file = self._pending.pop(path)
@@ -227,8 +227,8 @@ class FolderWatch(Generic[T]):
 
     def _visit(self, path: str) -> Iterator[T]:
         now = self._clock()
-        if found := self._folder.look([path]):
-            self._see(path, found[path], now)
+        if sightings := self._folder.look([path]):
+            self._see(path, sightings[path], now)
         file = self._pending.get(path)
         if file is None or not self._is_ready(file, now):
             return

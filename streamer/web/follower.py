@@ -82,11 +82,11 @@ class Follower:
         for key in [key for key, (made, _) in kept.items() if made < now - _KEPT_SECONDS]:
             del kept[key]
         if key not in kept:
-            found = await self._call(lambda: self._open().coverage(*key))
+            columns = await self._call(lambda: self._open().coverage(*key))
             if len(kept) >= _MOST_KEPT:
                 kept.clear()
-            kept[key] = time.monotonic(), found
-            return found
+            kept[key] = time.monotonic(), columns
+            return columns
         return kept[key][1]
 
     async def _listen(self) -> None:
@@ -129,7 +129,7 @@ class Follower:
 
     async def _refresh(self) -> None:
         """Ask for all rows."""
-        found: list[Any] = []
+        answers: list[Any] = []
         with suppress(RefusedError):  # of a key without that right
             self._model.judged(await self._call(lambda: self._open().request("panel")))
         for ask in (
@@ -138,11 +138,11 @@ class Follower:
             lambda: self._open().novelty(),
         ):
             try:
-                found.append(await self._call(ask))
+                answers.append(await self._call(ask))
             except RefusedError:
                 # not counted, or not yet
-                found.append(None)
-        self._model.all_rows(*found)
+                answers.append(None)
+        self._model.all_rows(*answers)
 
     def _open(self) -> Control:
         if self._control is None:

@@ -138,8 +138,8 @@ def _joined(before: Point, point: Point) -> Point:
     )
 
 
-def _larger(one: float | None, other: float | None) -> float | None:
-    known = [value for value in (one, other) if value is not None]
+def _larger(this: float | None, other: float | None) -> float | None:
+    known = [value for value in (this, other) if value is not None]
     return max(known, default=None)
 
 
@@ -177,17 +177,17 @@ class TargetRows:
 
     def take(self, rows: Iterable[Sequence[Any]], *, by_barcode: bool) -> None:
         """Rows that have changed."""
-        held = self._barcodes if by_barcode else self._targets
+        kept = self._barcodes if by_barcode else self._targets
         for row in rows:
-            held[tuple(row[: 1 + by_barcode])] = list(row)
+            kept[tuple(row[: 1 + by_barcode])] = list(row)
 
     def replace(self, rows: Iterable[Sequence[Any]], *, by_barcode: bool) -> None:
         """All rows, in place of those that were known."""
-        held = {tuple(row[: 1 + by_barcode]): list(row) for row in rows}
+        by_key = {tuple(row[: 1 + by_barcode]): list(row) for row in rows}
         if by_barcode:
-            self._barcodes = held
+            self._barcodes = by_key
         else:
-            self._targets = held
+            self._targets = by_key
 
     def judge(self, panel: Panel, sheet: SampleSheet) -> None:
         """Judge by these from now on."""
@@ -213,7 +213,7 @@ class TargetRows:
             if code == DETECTED and target is not None:
                 detected[barcode].append(target)
         columns = self._columns(targets, detected)
-        groups = {one: group for group, names in self._panel.groups.items() for one in names}
+        groups = {member: group for group, names in self._panel.groups.items() for member in names}
         order = {group: at for at, group in enumerate(self._panel.groups)}
         # as a panel is read, group by group
         columns.sort(key=lambda name: order.get(groups.get(name, ""), len(order)))
@@ -241,7 +241,7 @@ class TargetRows:
         self, targets: Sequence[Row], detected: Mapping[str | None, Sequence[str]]
     ) -> list[str]:
         """The targets of the heat map: all, or those that most samples lack or with most reads."""
-        has = Counter(one for names in detected.values() for one in names)
+        has = Counter(name for names in detected.values() for name in names)
         judged = self._judged() if self._panel.limits else set[str]()
         chosen = [row for row in targets if row[0] in judged or _weight(row) > (0, 0)]
         first = nlargest(
@@ -262,11 +262,11 @@ class TargetRows:
         """
         sums: dict[str | None, list[int]] = {code: [0, 0, 0, 0] for code in self._sheet.samples}
         for (barcode, target), row in self._barcodes.items():
-            found = sums.setdefault(barcode, [0, 0, 0, 0])
+            totals = sums.setdefault(barcode, [0, 0, 0, 0])
             reads = row[1 + _READS] or 0
             known = reads if target is not None else 0
             parts = reads, row[1 + _BASES] or 0, known > 0, known
-            found[:] = (one + other for one, other in zip(found, parts, strict=True))
+            totals[:] = (needed + other for needed, other in zip(totals, parts, strict=True))
         codes = self._codes() if codes is None else codes
         judged = len(self._judged())
         by_barcode: dict[str | None, dict[str | None, int]] = {barcode: {} for barcode in sums}
@@ -280,7 +280,7 @@ class TargetRows:
             own = by_barcode[barcode]
             row += self._counts(barcode, own, reads, judged)
             whole = [group for group, names in self._panel.groups.items()
-                     if names and all(own.get(one) == DETECTED for one in names)]  # fmt: skip
+                     if names and all(own.get(needed) == DETECTED for needed in names)]  # fmt: skip
             samples.append([*row, known, whole, self._seconds(barcode, own, reads)])
         return sorted(
             samples, key=lambda row: (row[2] == "negative", row[6] or 0, row[3], row[0] or ".")
@@ -300,17 +300,17 @@ class TargetRows:
         for (barcode, _), row in self._barcodes.items():
             totals[barcode] += row[1 + _READS] or 0
         judged = self._judged()
-        found: dict[Key, int] = {}
+        codes: dict[Key, int] = {}
         for (barcode, target), row in self._barcodes.items():
             if target in judged:
                 own = barcode in negative
                 others = [self._barcodes.get((code, target)) for code in negative if not own]
                 control = max((other[1 + _READS] for other in others if other), default=0)
                 counts = (row[1 + at] for at in (_READS, _MATCHES, _KMERS, _SEEN))
-                found[barcode, target] = int(
+                codes[barcode, target] = int(
                     panel.judge(*counts, total=totals[barcode], control=control, negative=own)
                 )
-        return found
+        return codes
 
     def _counts(
         self, barcode: str | None, codes: Mapping[str | None, int], reads: int, judged: int
@@ -329,10 +329,10 @@ class TargetRows:
         self, barcode: str | None, codes: Mapping[str | None, int], reads: int
     ) -> float | None:
         since, before = self._first.setdefault(barcode, (self.now, reads))
-        wanted = [one for one, code in codes.items() if code == MORE_NEEDED]
+        wanted = [target for target, code in codes.items() if code == MORE_NEEDED]
         if not wanted or reads <= before or self.now <= since:
             return None
-        rows = [self._barcodes[barcode, one] for one in wanted]
+        rows = [self._barcodes[barcode, target] for target in wanted]
         times = max(self._panel.times(*(row[1 + at] for at in (_READS, _MATCHES, _KMERS, _SEEN)))
                     for row in rows)  # fmt: skip
         seconds = (times - 1) * reads * (self.now - since) / (reads - before)

@@ -191,16 +191,16 @@ class Token:
         """Whether there is one."""
         return bool(self._token)
 
-    def matches(self, given: str) -> bool:
+    def matches(self, token: str) -> bool:
         """Whether that is the token."""
-        return self.needed and hmac.compare_digest(given.encode(), self._token)
+        return self.needed and hmac.compare_digest(token.encode(), self._token)
 
     def admits(self, headers: dict[bytes, bytes]) -> bool:
         """Whether a request shows the token, or its cookie."""
         if not self.needed:
             return True
-        kind, _, given = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-        if kind.lower() == "bearer" and self.matches(given.strip()):
+        kind, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        if kind.lower() == "bearer" and self.matches(token.strip()):
             return True
         try:
             cookie = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(self.cookie)
@@ -239,8 +239,8 @@ class Guard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = {name.lower() for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *_missing(given)]
+                sent = {name.lower() for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *_missing(sent)]
             await send(message)
 
         if answer := await self._answer(scope, receive):
@@ -271,15 +271,15 @@ class Guard:
             return RedirectResponse("/", 303) if path == LOGIN else None
         if path == LOGIN and method == "POST":
             return self._let_in((await _form(receive)).get("token", [""])[0])
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token")
-        if given is not None and method == "GET":
-            return self._let_in(given[0], path)
+        tokens = parse_qs(scope["query_string"].decode("latin-1")).get("token")
+        if tokens is not None and method == "GET":
+            return self._let_in(tokens[0], path)
         if path == _STYLE or (path != LOGIN and self._token.admits(headers)):
             return None
         return self._ask(401 if path != LOGIN else 200)
 
-    def _let_in(self, given: str, path: str = "/") -> Response:
-        if not self._token.matches(given):
+    def _let_in(self, token: str, path: str = "/") -> Response:
+        if not self._token.matches(token):
             return self._ask(401, wrong=True)
         # another site's address would begin with two slashes
         return self._token.welcome("/" + path.lstrip("/\\"))
@@ -291,9 +291,9 @@ class Guard:
         return Response(page, status, headers, "text/html")
 
 
-def _missing(given: Collection[bytes]) -> list[tuple[bytes, bytes]]:
+def _missing(sent: Collection[bytes]) -> list[tuple[bytes, bytes]]:
     pairs = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
-    return [(name, value) for name, value in pairs if name not in given]
+    return [(name, value) for name, value in pairs if name not in sent]
 
 
 async def _form(receive: Receive) -> dict[str, list[str]]:

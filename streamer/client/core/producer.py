@@ -272,16 +272,16 @@ class ProducerCore:
         """The next batch that credit allows, counted as sent."""
         if not self.synced or self.settling or self.all_sent:
             return None
-        held = self._held(self._next)
-        if held.size + self._on_their_way() > self._credit:
+        outgoing = self._held(self._next)
+        if outgoing.size + self._on_their_way() > self._credit:
             return None
         header = self._header("batch") | {"seq": self._next, "form": "columns"}
-        if held.mark:
-            header["mark"] = held.mark
-        if held.growing:
+        if outgoing.mark:
+            header["mark"] = outgoing.mark
+        if outgoing.growing:
             header["growing"] = True
-        held.sent += 1
-        return Outgoing(header, held.frames, held.checksum, held.size, self._next)
+        outgoing.sent += 1
+        return Outgoing(header, outgoing.frames, outgoing.checksum, outgoing.size, self._next)
 
     def went_out(self, message: Outgoing, now: float) -> None:
         """The message is on its way."""
@@ -323,7 +323,7 @@ class ProducerCore:
         account, received, coming = self.account, self.received, self._next
         if self._way[0] is not account or self._way[1:3] != (received, coming):
             first, behind = max(received - account.durable, 0), coming - 1 - account.durable
-            size = sum(held.size for held in account.held[first : max(first, behind)])
+            size = sum(batch.size for batch in account.held[first : max(first, behind)])
             self._way = account, received, coming, size
         return self._way[3]
 

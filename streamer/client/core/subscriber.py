@@ -207,13 +207,13 @@ class Cursor:
         """The cursor that ``to_json`` wrote; StreamerError if it is not one."""
         try:
             fields = json.loads(text)
-            found = cls(str(fields["stream"]), fields["at"], dict(fields.get("ahead", {})))
-            numbers = [found.at, *found.ahead.values()]
+            cursor = cls(str(fields["stream"]), fields["at"], dict(fields.get("ahead", {})))
+            numbers = [cursor.at, *cursor.ahead.values()]
         except (ValueError, TypeError, KeyError, RecursionError):
             numbers = []
         if not numbers or any(type(n) is not int or not 0 <= n <= _MOST for n in numbers):
             raise StreamerError("not a cursor")
-        return found
+        return cursor
 
 
 class Positions:

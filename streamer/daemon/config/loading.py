@@ -27,7 +27,7 @@ def key_lines(text: str) -> dict[str, int]:
     header or a key with its value, so ``tomllib`` alone defines the syntax.
     """
     lines = text.replace("\r\n", "\n").split("\n")
-    found: dict[str, int] = {}
+    lines_of: dict[str, int] = {}
     table: tuple[str, ...] = ()
     start = 0
     while start < len(lines):
@@ -37,11 +37,11 @@ def key_lines(text: str) -> dict[str, int]:
         for path in paths:
             full = path if header else table + path
             for depth in range(1, len(full) + 1):
-                found.setdefault(".".join(full[:depth]), start + 1)
+                lines_of.setdefault(".".join(full[:depth]), start + 1)
         if header:
             table = paths[-1]
         start = end
-    return found
+    return lines_of
 
 
 def _part(lines: list[str], start: int) -> tuple[int, dict[str, Any]]:
@@ -105,29 +105,29 @@ _NO_KMER = "no whole k-mer, its records are too short or full of ambiguity codes
 def value_faults(table: str, model: type[ConfigTable], error: ValidationError) -> Iterator[Fault]:
     for fault in error.errors():
         key = ".".join([table, *map(str, fault["loc"])])
-        given = fault.get("input")
+        value = fault.get("input")
         context = fault.get("ctx", {})
         match fault["type"]:
             case "extra_forbidden":
                 name = str(fault["loc"][-1])
                 yield key, "unknown key" + did_you_mean(name, model.model_fields)
             case "greater_than_equal":
-                yield key, f"is {_shown(given)}, must be at least {context['ge']}"
+                yield key, f"is {_shown(value)}, must be at least {context['ge']}"
             case "less_than_equal":
-                yield key, f"is {_shown(given)}, must be at most {context['le']}"
+                yield key, f"is {_shown(value)}, must be at most {context['le']}"
             case "literal_error":
-                yield key, f"is {_shown(given)}, must be {context['expected']}"
+                yield key, f"is {_shown(value)}, must be {context['expected']}"
             case "int_type" | "float_type" | "string_type" | "list_type" | "bool_type" as kind:
-                yield key, f"must be {_WANTED[kind]}, not {kind_of(given)}"
+                yield key, f"must be {_WANTED[kind]}, not {kind_of(value)}"
             case "value_error":
                 yield key, str(context["error"])
             case _:
                 yield key, fault["msg"]
 
 
-def _shown(given: object) -> str:
+def _shown(value: object) -> str:
     try:
-        return repr(given)
+        return repr(value)
     except ValueError:
         # Python does not convert integers of more than 4300 digits to text
         return "an integer of thousands of digits"
@@ -198,13 +198,13 @@ def load(
     lacking: list[Fault] = []
     for name, model in _TABLES.items():
         try:
-            given = model.model_validate(tables.get(name, {}))
+            raw = model.model_validate(tables.get(name, {}))
         except ValidationError as error:
             faults.extend(value_faults(name, model, error))
             continue
-        checked[name] = located = given.located(Path(path).parent if path else Path())
+        checked[name] = located = raw.located(Path(path).parent if path else Path())
         if check_files:
-            lacking.extend(located.missing(given))
+            lacking.extend(located.missing(raw))
     # in place of a table with a fault, its defaults, so that faults between the others are found
     rest = {name: model.model_construct() for name, model in _TABLES.items()}
     config = Config.model_construct(**rest | checked)
@@ -231,9 +231,9 @@ def load(
 def load_panel(path: str) -> dict[str, Any]:
     """The fields of table ``panel`` in a TOML file, whatever its other tables hold; ConfigError."""
     origin = SettingOrigin(path)
-    given = _read(path, origin).get("panel", {})
+    fields = _read(path, origin).get("panel", {})
     try:
-        table = PanelTable.model_validate(given)
+        table = PanelTable.model_validate(fields)
         faults = [*table.faults()]
     except ValidationError as error:
         faults = [*value_faults("panel", PanelTable, error)]
@@ -310,8 +310,8 @@ def _override(
         if table not in content:
             content[table] = {}
             origin.overrides[table] = override
-        held = content[table]
-        if isinstance(held, dict):
-            held[name] = value
+        old_value = content[table]
+        if isinstance(old_value, dict):
+            old_value[name] = value
             origin.overrides[f"{table}.{name}"] = override
     return malformed

@@ -109,8 +109,8 @@ class ConfigTable(BaseModel):
                 places[key] = _absolute(folder, value)
         return self.model_copy(update=places)
 
-    def missing(self, given: Self) -> Iterator[Fault]:
-        """What this machine lacks; given: the table with its paths as they were written."""
+    def missing(self, raw: Self) -> Iterator[Fault]:
+        """What this machine lacks; raw: the table with its paths as they were written."""
         return iter(())
 
     def faults(self) -> Iterator[Fault]:
@@ -178,16 +178,16 @@ class DictionaryTable(ConfigTable):
                     if own["strands"] == "canonical":
                         # the default, but for a distance
                         del own["strands"]
-                    given = self.model_fields_set
+                    named = self.model_fields_set
                     return table.model_copy(
-                        update={key: value for key, value in own.items() if key not in given}
+                        update={key: value for key, value in own.items() if key not in named}
                     )
         return table
 
-    def missing(self, given: Self) -> Iterator[Fault]:
+    def missing(self, raw: Self) -> Iterator[Fault]:
         from streamer.sequences.files import reference_files
 
-        for index, (name, path) in enumerate(zip(given.sources, self.sources, strict=True)):
+        for index, (name, path) in enumerate(zip(raw.sources, self.sources, strict=True)):
             key = f"dictionary.sources.{index}"
             try:
                 files = reference_files([path])
@@ -303,13 +303,13 @@ class WatchTable(ConfigTable):
     name: ProducerName = ""
     ledger: str = ""
 
-    def missing(self, given: Self) -> Iterator[Fault]:
+    def missing(self, raw: Self) -> Iterator[Fault]:
         if self.directory and not os.path.isdir(self.directory):
-            missing = f"no such folder: '{given.directory}' (looked for {self.directory})"
+            missing = f"no such folder: '{raw.directory}' (looked for {self.directory})"
             is_there = os.path.exists(self.directory)
             yield (
                 "watch.directory",
-                f"'{given.directory}' is not a folder" if is_there else missing,
+                f"'{raw.directory}' is not a folder" if is_there else missing,
             )
 
 
@@ -346,8 +346,8 @@ class JobsTable(ConfigTable):
     device_bytes: int = Field(default=0, ge=0, le=1 << 50)
     nice: int = Field(default=19, ge=0, le=19)
 
-    def missing(self, given: Self) -> Iterator[Fault]:
-        for at, (name, path) in enumerate(zip(given.directories, self.directories, strict=True)):
+    def missing(self, raw: Self) -> Iterator[Fault]:
+        for at, (name, path) in enumerate(zip(raw.directories, self.directories, strict=True)):
             if not name:
                 # joined to the folder of the configuration it would be that
                 yield f"jobs.directories.{at}", "is empty: name a folder, '.' for that of this file"
@@ -413,7 +413,7 @@ class SamplesTable(ConfigTable):
     sheet: str = ""
     run: str = ""
 
-    def missing(self, given: Self) -> Iterator[Fault]:
+    def missing(self, raw: Self) -> Iterator[Fault]:
         if self.sheet:
             try:
                 SampleSheet.read(self.sheet)
@@ -427,12 +427,12 @@ class SecurityTable(ConfigTable):
     paths = ("keys",)
     keys: str = ""
 
-    def missing(self, given: Self) -> Iterator[Fault]:
+    def missing(self, raw: Self) -> Iterator[Fault]:
         if self.keys:
             try:
                 KeyFolder.read(self.keys)
             except KeysError as error:
-                yield "security.keys", str(error).replace(self.keys, given.keys, 1)
+                yield "security.keys", str(error).replace(self.keys, raw.keys, 1)
 
 
 class MetricsTable(ConfigTable):
@@ -452,7 +452,7 @@ class WebTable(ConfigTable):
     token_file: str = ""
     hosts: list[str] = []
 
-    def missing(self, given: Self) -> Iterator[Fault]:
+    def missing(self, raw: Self) -> Iterator[Fault]:
         if not self.endpoint:
             return
         packages = "starlette", "uvicorn"

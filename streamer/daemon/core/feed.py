@@ -125,7 +125,7 @@ class Subscriptions:
             known.pop(connection, None)
 
     def _held_by(self, key: str) -> int:
-        return sum(len(self._of[one]) for one, other in self._keys.items() if other == key)
+        return sum(len(self._of[peer]) for peer, other in self._keys.items() if other == key)
 
     def _change(self, connection: int, prefix: str, change: int) -> None:
         before = self.topics_of(connection)
@@ -292,9 +292,9 @@ class Backlog:
         """Add a connection that subscribes, if it is a new one."""
         self._buffers.setdefault(connection, _Buffer(now, sent))
 
-    def wants_look(self, held: int, sent: int, now: float) -> bool:
-        """Whether to look at the buffers; held: bytes that wait."""
-        much = held > self._limit // _LITTLE and sent - self._sent >= self._limit // _ALIKE // 4
+    def wants_look(self, unsent: int, sent: int, now: float) -> bool:
+        """Whether to look at the buffers; unsent: bytes that wait."""
+        much = unsent > self._limit // _LITTLE and sent - self._sent >= self._limit // _ALIKE // 4
         return now - self._looked >= (_AT_MOST_EVERY if much else _AT_LEAST_EVERY)
 
     def look(self, queued: Mapping[int, int], sent: int, now: float) -> None:
@@ -303,24 +303,24 @@ class Backlog:
         for connection in self._buffers.keys() - queued.keys():
             del self._buffers[connection]
         for connection, size in queued.items():
-            one = self._buffers[connection]
-            one.most = max(size, one.most)
-            if size != one.queued:
-                one.queued, one.moved = size, now
-            if size * _DRAINED <= one.most:
-                one.drained, one.moved = sent, now
+            buffer = self._buffers[connection]
+            buffer.most = max(size, buffer.most)
+            if size != buffer.queued:
+                buffer.queued, buffer.moved = size, now
+            if size * _DRAINED <= buffer.most:
+                buffer.drained, buffer.moved = sent, now
 
     def slowest(self, since: float, now: float) -> list[int]:
         """The connections to end, which are forgotten; since: when the limit was reached.
 
         Those that have stopped come first. One that reads has a tenth of a second to drain.
         """
-        behind = {c: one for c, one in self._buffers.items() if one.drained < self._sent}
-        still = {c: one for c, one in behind.items() if now - one.moved >= _PATIENCE}
+        behind = {c: buffer for c, buffer in self._buffers.items() if buffer.drained < self._sent}
+        still = {c: buffer for c, buffer in behind.items() if now - buffer.moved >= _PATIENCE}
         slow = still or (behind if now - since >= _PATIENCE else {})
-        first = min((one.drained for one in slow.values()), default=0)
+        first = min((buffer.drained for buffer in slow.values()), default=0)
         alike = first + self._limit // _ALIKE
-        ended = [connection for connection, one in slow.items() if one.drained <= alike]
+        ended = [connection for connection, buffer in slow.items() if buffer.drained <= alike]
         for connection in ended:
             del self._buffers[connection]
         return ended

@@ -246,10 +246,10 @@ class IngestCore:
         """Refuse a message. header: its fields, as far as they are known."""
         self.refused += error.reason != Reason.CREDIT
         keys = producers.keys_of(header)
-        held = self.producers.find(keys.get("producer", ""))
+        known = self.producers.find(keys.get("producer", ""))
         # the state of another epoch would mislead a producer, that of another client is not its own
-        own = held is not None and held.epoch == keys.get("epoch") and rights.may_send(held.name)
-        state = self._fields(held) if held is not None and own else {}
+        own = known is not None and known.epoch == keys.get("epoch") and rights.may_send(known.name)
+        state = self._fields(known) if known is not None and own else {}
         self._answer([route], state | {"type": "refused"} | keys | error.fields())
 
     # ---- what is to be stored, and messages out --------------------------------------------------

@@ -195,10 +195,10 @@ class JobsCore:
 
     def job(self, id_: object) -> Job:
         """A job by its id; WireError if there is none."""
-        found = self._jobs.get(id_) if isinstance(id_, str) else None
-        if found is None:
+        job = self._jobs.get(id_) if isinstance(id_, str) else None
+        if job is None:
             raise no_job(id_)
-        return found
+        return job
 
     def keyed(self, owner: Owner, key: str) -> Job | None:
         """The job that its owner submitted with this key, if it is known."""
@@ -243,8 +243,8 @@ class JobsCore:
             if ending.kill_at is not None and ending.kill_at <= clock:
                 ending.kill_at = None
                 self._steps.kill.append(id_)
-        left = [ending.kill_at for ending in self._ending.values() if ending.kill_at is not None]
-        return min(left, default=None)
+        times = [ending.kill_at for ending in self._ending.values() if ending.kill_at is not None]
+        return min(times, default=None)
 
     def steps(self) -> Steps:
         """What to do since the last call."""

@@ -128,8 +128,8 @@ class LogCore(Generic[Group, Recorded]):
 
         They may now be published.
         """
-        done, left = self._tried, len(self._records) - self._tried
-        self._tried = min(done, left)
+        done, untried = self._tried, len(self._records) - self._tried
+        self._tried = min(done, untried)
         del self._records[:done]
         count = sum(end <= done for end in self._ends)
         self._ends = [end - done for end in self._ends[count:]]

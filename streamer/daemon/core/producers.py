@@ -73,14 +73,14 @@ class Allowances:
     def of(self, rights: Rights, now: float) -> Allowance | None:
         """The allowance of a key, None if it has no limit."""
         limits = rights.limits
-        held = self._of.get(rights.key)
+        allowance = self._of.get(rights.key)
         if not (limits.bytes_per_second or limits.waiting_bytes):
             return None
-        if held is None:
-            held = self._of[rights.key] = Allowance(limits, self._most, now)
+        if allowance is None:
+            allowance = self._of[rights.key] = Allowance(limits, self._most, now)
         # unfinished bytes still count after a change of the limits
-        held.limits = limits
-        return held
+        allowance.limits = limits
+        return allowance
 
 
 MAX_PRODUCERS = 100_000
@@ -182,7 +182,7 @@ class Producers:
         self._forget_seconds = forget_seconds
         self._looked = _LONG_AGO
         self._now = 0.0
-        self._known = {one.name: _restored(one) for one in known}
+        self._known = {producer.name: _restored(producer) for producer in known}
         # those that share the limit
         self._active: dict[str, ProducerState] = {}
         # those whose credit is below the largest batch, however long they have been silent, because
@@ -281,13 +281,13 @@ class Producers:
         if now - self._looked < (_CROWDED_LOOK_SECONDS if crowded else _LOOK_SECONDS):
             return []
         self._looked = now
-        found = (
+        candidates = (
             producer
             for producer in self._known.values()
             if self._is_silent(producer, now)
             and now - producer.asked > (_LOOK_SECONDS if crowded else _AGAIN_SECONDS)
         )
-        asked = [*islice(found, _CROWDED_AT_ONCE if crowded else _AT_ONCE)]
+        asked = [*islice(candidates, _CROWDED_AT_ONCE if crowded else _AT_ONCE)]
         for producer in asked:
             producer.asked = now
         return [producer.name for producer in asked]
@@ -420,7 +420,7 @@ class Producers:
     def free(self, producer: ProducerState) -> int:
         """Bytes that are neither in use nor reserved for another producer."""
         # nothing is reserved for a producer whose key may not send that much yet
-        first = next((one for one in self._needy.values() if self._allowed(one)), producer)
+        first = next((needy for needy in self._needy.values() if self._allowed(needy)), producer)
         return self.limit - self.queued_bytes - (first.need if first is not producer else 0)
 
     def _credit(self, producer: ProducerState) -> int:

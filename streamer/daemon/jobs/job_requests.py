@@ -96,9 +96,9 @@ def start_of(folder: str) -> str:
     return os.path.join(folder, ".", "") if folder else ""
 
 
-def placed(given: str, folder: str) -> str:
+def placed(path: str, folder: str) -> str:
     """The path of a file; without the prefix ``start_of(folder)`` it is the path as given."""
-    return given if os.path.isabs(given) else start_of(folder) + given
+    return path if os.path.isabs(path) else start_of(folder) + path
 
 
 def check_inputs(
@@ -111,19 +111,19 @@ def check_inputs(
     """
     allowed = [os.path.realpath(directory) for directory in directories]
     own = [os.path.realpath(path) for path in private]
-    for given in inputs:
-        if given == "-":
+    for name in inputs:
+        if name == "-":
             raise WireError(Reason.DENIED, "a job has no standard input: name a file")
         try:
-            _check(placed(given, folder), allowed, own)
+            _check(placed(name, folder), allowed, own)
         except OSError as error:
             raise WireError(
-                Reason.SOURCES, f"{given}: cannot be read: {(error.strerror or str(error)).lower()}"
+                Reason.SOURCES, f"{name}: cannot be read: {(error.strerror or str(error)).lower()}"
             ) from None
         except ValueError:
-            raise malformed(f"{given!r} is not a path") from None
+            raise malformed(f"{name!r} is not a path") from None
         except WireError as error:
-            raise error.about(given) from None
+            raise error.about(name) from None
 
 
 def _check(path: str, allowed: Sequence[str], own: Sequence[str]) -> None:

@@ -91,7 +91,7 @@ class StoredJobs:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the content of all rows, in the order of their first ``put``."""
-        found = []
+        rows = []
         with self._errors():
             # read as bytes: a flipped bit may have changed a value's type, or made it invalid UTF-8
             for id_, content, checksum in self._db.execute(
@@ -100,10 +100,10 @@ class StoredJobs:
             ):
                 id_, content = id_ or b"", content or b""
                 if _checksum(id_, content) == checksum:
-                    found.append(msgpack.unpackb(content))
+                    rows.append(msgpack.unpackb(content))
                 else:
                     self.damaged.append(id_.decode(errors="replace"))
-        return found
+        return rows
 
     def put(self, id_: str, fields: Mapping[str, Any]) -> None:
         """Store the current state of a job; it is durable once this returns."""
@@ -509,7 +509,7 @@ class JobsWorker(Worker):
         own = [self._table.results, config.journal.directory, config.security.keys]
         own.append(config.web.token_file)
         job_requests.check_inputs(
-            parsed.inputs, folder, self._table.directories, [one for one in own if one]
+            parsed.inputs, folder, self._table.directories, [file for file in own if file]
         )
         return parsed
 
@@ -559,7 +559,7 @@ class JobsWorker(Worker):
             raise WireError(
                 Reason.DENIED, "--device cuda: jobs run on the CPU here (jobs.device_bytes is 0)"
             )
-        if all(os.path.isabs(given) for given in parsed.inputs):
+        if all(os.path.isabs(path) for path in parsed.inputs):
             folder = ""
         job = Job(self._new_id(), line, folder, owner, round(time.time(), 3), key=key)
         self._core.check_room(job.owner, rights.limits.jobs)

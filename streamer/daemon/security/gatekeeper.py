@@ -112,8 +112,8 @@ class Gatekeeper(Worker):
 
     def rights(self, user: str, domain: str) -> Rights | None:
         """The rights of the owner of a public key, None if it has none on this socket."""
-        found = self._own.get(user) or self.held.rights.get(user)
-        return found if found is not None and found.may_enter(domain) else None
+        rights = self._own.get(user) or self.held.rights.get(user)
+        return rights if rights is not None and rights.may_enter(domain) else None
 
     def issue(self, rights: Rights) -> ClientKeys:
         """A new key for a client that the daemon starts; it exists only in memory."""
@@ -174,8 +174,8 @@ class Gatekeeper(Worker):
         now = time.monotonic()
         if now - self._reported > _REPORT_SECONDS:
             self._reported = now
-            held = self.held.rights.get(key)
-            who = {"key": key} if held is None else {"name": held.name}
+            rights = self.held.rights.get(key)
+            who = {"key": key} if rights is None else {"name": rights.name}
             log.warning("connection refused", socket=domain, address=address, **who)
 
     def _follow(self) -> None:
@@ -190,7 +190,7 @@ class Gatekeeper(Worker):
         if state == self.held.state or state != before:
             return
         try:
-            held = KeyFolder.read(self._folder)
+            folder = KeyFolder.read(self._folder)
         except StreamerError as error:
             # some errors, such as a lack of descriptors, leave no trace in the folder: try again
             if str(error) != self._fault:
@@ -198,9 +198,9 @@ class Gatekeeper(Worker):
                 log.error("the keys stay as they were", why=self._fault)
             return
         self._fault = ""
-        if held.server != self.server:
+        if folder.server != self.server:
             log.error("the daemon's own key changes only at its start", folder=self._folder)
         # assigned in one step, since another thread may be reading it
-        self.held = held._replace(server=self.server)
+        self.held = folder._replace(server=self.server)
         self.version += 1
         log.info("keys read again", keys=self.keys)

@@ -66,14 +66,14 @@ class KeyFolder(NamedTuple):
     def from_json(cls, text: str) -> KeyFolder:
         """The folder that ``to_json`` wrote."""
         server, rights, state = json.loads(text)
-        found = [
+        listed = [
             Rights(name, key, tuple(send), tuple(watch), sync, tuple(control), KeyLimits(*limits))
             for name, key, send, watch, sync, control, limits in rights
         ]
         return cls(
             keys.KeyPair(*server),
-            {one.key: one for one in found},
-            tuple(tuple(one) if isinstance(one, list) else one for one in state),
+            {entry.key: entry for entry in listed},
+            tuple(tuple(entry) if isinstance(entry, list) else entry for entry in state),
         )
 
 
@@ -82,14 +82,14 @@ def state_of(folder: str | os.PathLike[str]) -> tuple[object, ...]:
     state: list[object] = []
     for path in (Path(folder, SERVER_FILE), Path(folder, PERMISSIONS_FILE), Path(folder)):
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except OSError as error:
             state.append(error.errno)
         else:
-            state.append((found.st_mode, found.st_uid))
+            state.append((status.st_mode, status.st_uid))
             # changes of clients' key files do not concern the daemon
             if path != Path(folder):
-                state.append((found.st_mtime_ns, found.st_size, found.st_ino))
+                state.append((status.st_mtime_ns, status.st_size, status.st_ino))
     return tuple(state)
 
 
@@ -108,35 +108,35 @@ def server_of(folder: str | os.PathLike[str]) -> keys.KeyPair:
 def permissions_of(folder: str | os.PathLike[str]) -> dict[str, Rights]:
     """Who may do what, by public key; KeysError if the file cannot be used."""
     path = Path(folder, PERMISSIONS_FILE)
-    found: dict[str, Rights] = {}
+    by_key: dict[str, Rights] = {}
     for name, table in keys.read_toml(path).items():
         rights = _rights(path, name, table)
-        if rights.key in found:
+        if rights.key in by_key:
             raise keys.KeysError(
-                path, f"{name} and {found[rights.key].name} have the same public key"
+                path, f"{name} and {by_key[rights.key].name} have the same public key"
             )
-        found[rights.key] = rights
-    return found
+        by_key[rights.key] = rights
+    return by_key
 
 
 def _rights(path: Path, name: str, table: Any) -> Rights:
     if not isinstance(table, dict):
         raise keys.KeysError(path, f"'{name}' is in no table: [CLIENT] comes first")
     try:
-        held = Permission.model_validate(table)
+        permission = Permission.model_validate(table)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, (name, *first["loc"])))
         raise keys.KeysError(path, f"{key}: {first['msg'].lower()}") from None
     return Rights(
         name,
-        keys.check_key(path, f"{name}.public", held.public),
-        tuple(held.send),
+        keys.check_key(path, f"{name}.public", permission.public),
+        tuple(permission.send),
         # the dot at the end of a topic is optional
-        tuple(topic.removesuffix(".") for topic in held.watch),
-        held.sync,
-        tuple(held.control),
-        KeyLimits(*(getattr(held, limit) for limit in KeyLimits._fields)),
+        tuple(topic.removesuffix(".") for topic in permission.watch),
+        permission.sync,
+        tuple(permission.control),
+        KeyLimits(*(getattr(permission, limit) for limit in KeyLimits._fields)),
     )
 
 
@@ -166,13 +166,13 @@ def make_keys(folder: Path, wanted: Sequence[Rights]) -> list[Made]:
 
     Existing names are refused before anything is made.
     """
-    for one in wanted:
-        if not _NAME.fullmatch(one.name):
+    for wish in wanted:
+        if not _NAME.fullmatch(wish.name):
             raise keys.KeysError(
                 folder,
-                f"{one.name!r} is not a valid key name: letters, digits, - and _, at most 64",
+                f"{wish.name!r} is not a valid key name: letters, digits, - and _, at most 64",
             )
-        for pattern in (*one.send, *one.watch, *one.control):
+        for pattern in (*wish.send, *wish.watch, *wish.control):
             # other characters cannot be written as TOML, and no valid name has them
             if not pattern.isprintable():
                 raise keys.KeysError(folder, f"{pattern!r} has characters that cannot be printed")
@@ -180,15 +180,15 @@ def make_keys(folder: Path, wanted: Sequence[Rights]) -> list[Made]:
         _make(folder)
         with _alone(folder):
             server = _prepare(folder)
-            held = {rights.name for rights in permissions_of(folder).values()}
-            for number, one in enumerate(wanted):
-                there = client_file(folder, one.name)
+            existing = {rights.name for rights in permissions_of(folder).values()}
+            for number, wish in enumerate(wanted):
+                there = client_file(folder, wish.name)
                 earlier = [other.name for other in wanted[:number]]
-                if one.name in held or one.name in earlier or there.exists():
+                if wish.name in existing or wish.name in earlier or there.exists():
                     raise keys.KeysError(
-                        folder, f"has a key '{one.name}' already: choose another name"
+                        folder, f"has a key '{wish.name}' already: choose another name"
                     )
-            return [_add(folder, server, one) for one in wanted]
+            return [_add(folder, server, wish) for wish in wanted]
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise keys.KeysError(error.filename or folder, f"cannot be written: {why}") from None

@@ -98,8 +98,8 @@ class KnownPeers:
         """
         if self._gate is None:
             return EVERYTHING
-        held = self._gate.rights(sender.user, self._domain)
-        if held is None:
+        rights = self._gate.rights(sender.user, self._domain)
+        if rights is None:
             end(sender.descriptor)
             return None
         connection = inode(sender.descriptor)
@@ -110,13 +110,13 @@ class KnownPeers:
             return None
         known = self._peers.get(route)
         if connection == ENDED or (known is not None and known.connection == connection):
-            return held
+            return rights
         if known is not None:
             self._replaced.append(route)
             del self._peers[route]
-        self._check_number(held, sender.descriptor, connection)
-        self._peers[route] = _Peer(connection, sender.descriptor, held)
-        return held
+        self._check_number(rights, sender.descriptor, connection)
+        self._peers[route] = _Peer(connection, sender.descriptor, rights)
+        return rights
 
     def replaced(self) -> list[bytes]:
         """Routes that have passed to another connection since the last call.
@@ -162,8 +162,8 @@ class KnownPeers:
         assert self._gate is not None
         if inode(peer.descriptor) != peer.connection:
             return False
-        held = self._gate.rights(peer.rights.key, self._domain)
-        if held is None or (self._strict and held != peer.rights):
+        rights = self._gate.rights(peer.rights.key, self._domain)
+        if rights is None or (self._strict and rights != peer.rights):
             end(peer.descriptor)
             return False
         return True

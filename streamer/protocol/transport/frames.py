@@ -155,10 +155,10 @@ class Copier:
 
     def _take_plainly(self) -> tuple[list[memoryview], int | None] | None:
         try:
-            found = self._socket.recv_multipart(NOBLOCK, copy=False)
+            received = self._socket.recv_multipart(NOBLOCK, copy=False)
         except zmq.Again:
             return None
-        return [frame.buffer for frame in found] if len(found) <= self._frames else [], None
+        return [frame.buffer for frame in received] if len(received) <= self._frames else [], None
 
 
 @njit(cache=True, nogil=True)
@@ -176,7 +176,7 @@ def _take(api, crc, socket, storage, sizes, results):
         sizes[number] = msg_size(api[SIZE], base + np.uint64(number * MESSAGE_BYTES))
         total += (sizes[number] + _ALIGNMENT - 1) & -_ALIGNMENT
     block = np.empty(total, dtype=np.uint8)
-    found = np.uint32(0)
+    crc_so_far = np.uint32(0)
     at = 0
     for number in range(min(frames, sizes.size)):
         place = base + np.uint64(number * MESSAGE_BYTES)
@@ -184,10 +184,10 @@ def _take(api, crc, socket, storage, sizes, results):
             begin = np.uint64(block.ctypes.data) + np.uint64(at)
             _copy(api[COPY], begin, msg_data(api[DATA], place), sizes[number])
             if crc and number < frames - 1:
-                found = continue_crc32c(crc, found, begin, sizes[number])
+                crc_so_far = continue_crc32c(crc, crc_so_far, begin, sizes[number])
             at += (sizes[number] + _ALIGNMENT - 1) & -_ALIGNMENT
         msg_close(api[CLOSE], place)
-    results[1] = found
+    results[1] = crc_so_far
     return block
 
 
@@ -219,10 +219,10 @@ def receive(
     # two texts for each message
     texts = np.zeros((messages if senders is not None else 0, 2, _TEXT_BYTES), dtype=np.uint8)
     arrays = storage, places, sizes, counts, _PROPERTIES, texts
-    found = _receive(LIBZMQ.addresses, np.uint64(socket.underlying), *arrays, frames, size)
+    received = _receive(LIBZMQ.addresses, np.uint64(socket.underlying), *arrays, frames, size)
     taken: list[list[memoryview]] = []
     at = 0
-    for count in counts[:found].tolist():
+    for count in counts[:received].tolist():
         taken.append(
             [
                 _Frame(storage, i, int(places[i]), int(sizes[i])).view()
@@ -231,7 +231,7 @@ def receive(
         )
         at += count
     if senders is not None:
-        senders += [_sender(*pair) for pair in texts[:found]]
+        senders += [_sender(*pair) for pair in texts[:received]]
     return taken
 
 
@@ -247,12 +247,12 @@ def _receive_plainly(
     total = 0
     while len(taken) < messages and total < size:
         try:
-            found = socket.recv_multipart(NOBLOCK, copy=False)
+            received = socket.recv_multipart(NOBLOCK, copy=False)
         except zmq.Again:
             break
-        taken.append([frame.buffer for frame in found[:frames]])
+        taken.append([frame.buffer for frame in received[:frames]])
         if senders is not None:
-            senders.append(sender_of(found[0]))
+            senders.append(sender_of(received[0]))
         total += sum(map(len, taken[-1]))
     return taken
 
