@@ -91,7 +91,7 @@ MISTAKES = {
         f"{MATCHING}/test_novelty.py::test_the_curve_is_that_of_the_definition_for_any_batches",
     ),
     "bits of a part lost": Mistake(
-        f"{MATCHING}/events.py", "there[i] |= part[i] << left", "there[i] = part[i] << left",
+        f"{MATCHING}/events.py", "there[i] |= part[i] << low", "there[i] = part[i] << low",
         f"{MATCHING}/test_event_bits.py::test_bits_of_parts_are_put_together_at_any_place",
     ),
     # ---- index -----------------------------------------------------------------------------------

@@ -17,11 +17,11 @@ def places(
 
     stored: uint64[n], strictly ascending.
     """
-    found = np.empty(codes.size, dtype=np.int64)
+    at = np.empty(codes.size, dtype=np.int64)
     run_ranges(
-        lambda a, b: _places(stored, codes[a:b], found[a:b]), 0, codes.size, threads, grain=_GRAIN
+        lambda a, b: _places(stored, codes[a:b], at[a:b]), 0, codes.size, threads, grain=_GRAIN
     )
-    return found
+    return at
 
 
 def lacking(
@@ -50,7 +50,7 @@ def merged(
 
 
 @njit(cache=True, nogil=True)
-def _places(stored, codes, found):
+def _places(stored, codes, out):
     at = np.zeros(_TOGETHER, dtype=np.uint64)
     for begin in range(0, codes.size, _TOGETHER):
         asked = codes[begin : begin + _TOGETHER]
@@ -65,7 +65,7 @@ def _places(stored, codes, found):
             left -= half
         for i in range(asked.size):
             there = stored.size > 0 and stored[at[i]] == asked[i]
-            found[begin + i] = np.int64(at[i]) if there else -1
+            out[begin + i] = np.int64(at[i]) if there else -1
 
 
 @njit(cache=True, nogil=True)

@@ -112,8 +112,8 @@ def _step(levels, before, above, below, planes, letter, states):
         store(states, offset, here)
         following = common(shifted_up(here), same_read)
         store(before, below + offset, following)
-    found = np.uint64(occupied(every) != 0)
-    return found | np.uint64(_EXACT) if exact else found
+    state = np.uint64(occupied(every) != 0)
+    return state | np.uint64(_EXACT) if exact else state
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -121,12 +121,12 @@ def _children(inmaps, exmaps, node, path, depth):
     """Bits 0-3: which children the trie has of the node ``path`` below the trie-node."""
     inside = depth % np.uint64(3)
     if inside == np.uint64(0):
-        found = np.uint64(inmaps[node] >> np.uint32(1))
+        children = np.uint64(inmaps[node] >> np.uint32(1))
     elif inside == np.uint64(1):
-        found = np.uint64(inmaps[node] >> np.uint32(5)) >> (np.uint64(4) * path)
+        children = np.uint64(inmaps[node] >> np.uint32(5)) >> (np.uint64(4) * path)
     else:
-        found = exmaps[node] >> (np.uint64(4) * path)
-    return found & np.uint64(15)
+        children = exmaps[node] >> (np.uint64(4) * path)
+    return children & np.uint64(15)
 
 
 @njit(cache=True, nogil=True)
@@ -171,10 +171,10 @@ def _descend(
         x = np.uint64(trailing_zeros(children))
         children &= children - one
         below = (depth + one) * row
-        found = _step(
+        state = _step(
             levels, before, below - row, below, planes, (x + np.uint64(2)) * np.uint64(W), states
         )
-        if found == np.uint64(0):
+        if state == np.uint64(0):
             continue
         path = np.uint64(4) * paths[depth] + x
         node = nodes[depth]
@@ -192,7 +192,7 @@ def _descend(
         nodes[depth] = node
         paths[depth] = path
         children = _children(inmaps, exmaps, node, path, depth)
-        if found & np.uint64(_EXACT) and children != np.uint64(15):
+        if state & np.uint64(_EXACT) and children != np.uint64(15):
             _miss(children, planes, before, below, missed, depth + one)
 
 

@@ -98,11 +98,11 @@ def _eight_rows(
     """
     half = llvm.constant(llvm.WORDS8, 32)
     ends = llvm.load(builder, end, row)
-    found = builder.zext(
+    starts = builder.zext(
         llvm.load(builder, distance, row, ir.VectorType(llvm.I32, EIGHT)), llvm.WORDS8
     )
     second = builder.or_(builder.shl(ends, half), llvm.spread(builder, high, llvm.WORDS8))
-    third = builder.or_(builder.lshr(ends, half), builder.shl(found, half))
+    third = builder.or_(builder.lshr(ends, half), builder.shl(starts, half))
     # lanes of (first, last)
     frame = llvm.shuffle(
         builder,
@@ -112,9 +112,9 @@ def _eight_rows(
     )
     whole = builder.module.add_metadata([llvm.I32(1)])
     for pair in range(EIGHT // 2):
-        one, two = 2 * pair, 2 * pair + 1
+        even, two = 2 * pair, 2 * pair + 1
         # lanes of (second, third), then in a second step those of the frame
-        places = [one, one, EIGHT + one, one, two, two, EIGHT + two, two]
+        places = [even, even, EIGHT + even, even, two, two, EIGHT + two, two]
         inner = llvm.shuffle(builder, second, third, places)
         rows = llvm.shuffle(builder, frame, inner, [0, 9, 10, 3, 4, 13, 14, 7])
         to = builder.add(builder.mul(row, llvm.I64(4)), llvm.I64(EIGHT * pair))
@@ -254,4 +254,4 @@ def concatenate(parts: Sequence[Hits]) -> Hits:
         for name, dtype in DTYPES.items()
     }
     cigars = [part.cigar for part in parts if part.cigar is not None]
-    return Hits(**columns, cigar=[one for cigar in cigars for one in cigar] if cigars else None)
+    return Hits(**columns, cigar=[text for cigar in cigars for text in cigar] if cigars else None)

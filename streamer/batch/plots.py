@@ -70,8 +70,8 @@ def by_chance(a: Codes, b: Codes, symbols: int) -> int:
     rng, choice = np.random.default_rng(1), choose(METHODS, "adaptive", None, "cpu")
     lengths = np.zeros(0, np.int64)
     for _ in range(_SHUFFLES):
-        one, other = (rng.permutation(letters)[:_SHUFFLED] for letters in (a, b))
-        blocks = matching_of(one, other, symbols, choice, 1).blocks()
+        first, other = (rng.permutation(letters)[:_SHUFFLED] for letters in (a, b))
+        blocks = matching_of(first, other, symbols, choice, 1).blocks()
         lengths = np.append(lengths, blocks["length"])
     if not lengths.size:
         return 0
@@ -81,7 +81,7 @@ def by_chance(a: Codes, b: Codes, symbols: int) -> int:
 
 
 def dot_plot(
-    path: str, found: Matching, names: tuple[str, str], blocks: NDArray[np.void], chance: int
+    path: str, pairs: Matching, names: tuple[str, str], blocks: NDArray[np.void], chance: int
 ) -> bytes:
     """Draw ``blocks`` (of ``Matching.blocks``), the first sequence from left to right.
 
@@ -92,7 +92,7 @@ def dot_plot(
 
     figure = Figure(figsize=(8, 8), layout="constrained")
     axes = figure.add_subplot()
-    width, height = max(found.in_a.size, 1), max(found.in_b.size, 1)
+    width, height = max(pairs.in_a.size, 1), max(pairs.in_b.size, 1)
     blocks = blocks[blocks["length"] > chance]
     if blocks.size <= MOST_LINES:
         _lines(axes, blocks, max(width, height))
@@ -104,11 +104,11 @@ def dot_plot(
         )  # fmt: skip
     axes.set_xlim(0, width)
     axes.set_ylim(0, height)
-    axes.set_xlabel(f"{names[0]}: position, of {found.in_a.size:,}")
-    axes.set_ylabel(f"{names[1]}: position, of {found.in_b.size:,}")
+    axes.set_xlabel(f"{names[0]}: position, of {pairs.in_a.size:,}")
+    axes.set_ylabel(f"{names[1]}: position, of {pairs.in_b.size:,}")
     axes.set_title(
-        f"longest common subsequence: {len(found):,}\n"
-        f"identity {found.identity():.2%} of the longer, {found.column_identity():.2%} of columns\n"
+        f"longest common subsequence: {len(pairs):,}\n"
+        f"identity {pairs.identity():.2%} of the longer, {pairs.column_identity():.2%} of columns\n"
         f"{blocks.size:,} blocks longer than {chance:,}, the most that shuffled sequences share"
     )
     return drawn(figure, path, 150)

@@ -190,16 +190,16 @@ class Index:
         bounds = np.searchsorted(repeats[0], np.append(self.starts, self.size))
         own = np.diff(of_records[bounds])
         kmers -= np.bincount(self.owners, own, minlength=targets).astype(np.int64)
-        found = find_shared(repeats, steps, self.starts, self.owners, targets, self.size)
-        kmers += found.kmers
+        common = find_shared(repeats, steps, self.starts, self.owners, targets, self.size)
+        kmers += common.kmers
         single = _single_sets(self.names, kmers)
         sets = TargetSets(
             self.names,
-            np.append(single.starts, single.starts[-1] + found.starts[1:]),
-            np.append(single.members, found.members),
+            np.append(single.starts, single.starts[-1] + common.starts[1:]),
+            np.append(single.members, common.members),
         )
-        found.windows[2] += np.uint32(len(single))
-        return Shares(repeats, steps, found.windows, sets, kmers, distinct)
+        common.windows[2] += np.uint32(len(single))
+        return Shares(repeats, steps, common.windows, sets, kmers, distinct)
 
     @cached_property
     def targets(self) -> TargetSets:
@@ -365,15 +365,15 @@ class Index:
         """The distinct k-mers, ascending; StreamerError if there may be more than MOST_LISTED."""
         if self.k <= ALWAYS_BITSET_K:
             kmers = KmerIndex(self.k)
-            for found, _ in _windows(self):
-                kmers.add(found, threads=usable_cores())
+            for listed, _ in _windows(self):
+                kmers.add(listed, threads=usable_cores())
             return kmers.codes()
         check_listed(self.most_kmers)
         # gaps of a damaged file may hold another number of windows
         codes, filled = np.empty(min(self.windows, self.size), np.uint64), 0
-        for found, _ in _windows(self):
-            stop = min(filled + found.size, codes.size)
-            codes[filled:stop] = found[: stop - filled]
+        for listed, _ in _windows(self):
+            stop = min(filled + listed.size, codes.size)
+            codes[filled:stop] = listed[: stop - filled]
             filled = stop
         return sort_unique(codes[:filled], self.k, usable_cores())
 
@@ -414,13 +414,13 @@ class Index:
         """Name, by source, the records that hold no k-mer, with the reason."""
         states = (self.lengths >= self.k).astype(np.uint8)
         states[self.of_records > 0] = 2
-        found, first = {}, 0
+        names, first = {}, 0
         for source in self.sources:
             part = slice(first, first + source.records)
             if states[part].min(initial=2) < 2:
-                found[source.path] = kmerless(self.records[part], states[part], self.k)
+                names[source.path] = kmerless(self.records[part], states[part], self.k)
             first += source.records
-        return found
+        return names
 
     def _in_turn(
         self, facts: dict[str, Any], on_work: Callable[[float], None]
@@ -564,14 +564,14 @@ def listed(index: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
     firsts = np.empty(shares.distinct, np.uint32)
     begins, ends = shares.repeats[0], shares.repeats[1]
     filled = stop = 0
-    for found, places in _windows(index):
+    for listed_codes, places in _windows(index):
         at = np.searchsorted(ends, places, side="right")
         first = at == ends.size
         first[~first] = begins[at[~first]] > places[~first]
         stop = filled + int(first.sum())
         if stop > codes.size:
             break
-        codes[filled:stop] = found[first]
+        codes[filled:stop] = listed_codes[first]
         firsts[filled:stop] = places[first]
         filled = stop
     if stop != codes.size:
@@ -804,20 +804,20 @@ def _owners(
     own: the target of a record that neither ``table`` nor its file names; a number stands for the
     record, so that records of one name are targets of their own unless that is asked for.
     """
-    if table is None and not by_file and not any(isinstance(one, str) for one in own):
+    if table is None and not by_file and not any(isinstance(owner, str) for owner in own):
         return np.arange(len(names), dtype=np.int32), [*names]
     targets = table.targets if table else {}
     of_files = table.of_files(names, files) if table else {}
     numbers: dict[str | int, int] = {}
-    found: list[str] = []
+    listed: list[str] = []
     owners = []
     for name, file, mine in zip(names, files, own, strict=True):
         target = targets.get(name) or of_files.get(file) or (file if by_file else mine)
-        number = numbers.setdefault(target, len(found))
-        if number == len(found):
-            found.append(target if isinstance(target, str) else name)
+        number = numbers.setdefault(target, len(listed))
+        if number == len(listed):
+            listed.append(target if isinstance(target, str) else name)
         owners.append(number)
-    return np.array(owners, dtype=np.int32), found
+    return np.array(owners, dtype=np.int32), listed
 
 
 def _single_sets(names: Sequence[str], kmers: NDArray[np.int64]) -> TargetSets:

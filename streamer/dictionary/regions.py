@@ -30,15 +30,15 @@ class Region(NamedTuple):
 
 def regions_of(path: str, *, amplicons: bool = False) -> list[Region]:
     """Read the regions of a BED file, plain or compressed; DataError names a faulty line."""
-    found = [_region(path, n, line) for n, line in enumerate(_lines(path), 1) if _says(line)]
-    found = _amplicons(path, found) if amplicons else found
+    regions = [_region(path, n, line) for n, line in enumerate(_lines(path), 1) if _says(line)]
+    regions = _amplicons(path, regions) if amplicons else regions
     lines: dict[str, int] = {}
-    for region in found:
+    for region in regions:
         if (line := lines.setdefault(region.name, region.line)) != region.line:
             raise _fault(path, region.line, f"the name {region.name} is that of line {line}, too")
-    if not found:
+    if not regions:
         raise DataError("has no regions", file=path)
-    return found
+    return regions
 
 
 def records_of(
@@ -99,7 +99,7 @@ def _region(path: str, number: int, line: str) -> Region:
 
 
 def _amplicons(path: str, primers: list[Region]) -> list[Region]:
-    found: dict[str, Region] = {}
+    amplicons: dict[str, Region] = {}
     sides: dict[str, set[str]] = {}
     for primer in primers:
         parts = _PRIMER.fullmatch(primer.name)
@@ -107,16 +107,16 @@ def _amplicons(path: str, primers: list[Region]) -> list[Region]:
             raise _fault(path, primer.line, f"{primer.name} is neither NAME_LEFT nor NAME_RIGHT")
         name = parts[1]
         sides.setdefault(name, set()).add(parts[2])
-        before = found.setdefault(name, primer._replace(name=name))
+        before = amplicons.setdefault(name, primer._replace(name=name))
         if before.record != primer.record:
             raise _fault(path, primer.line, f"{name} is on {before.record}, too")
         start, end = min(before.start, primer.start), max(before.end, primer.end)
-        found[name] = before._replace(start=start, end=end)
+        amplicons[name] = before._replace(start=start, end=end)
     for name, both in sides.items():
         if len(both) < 2:
             (side,) = both
-            raise _fault(path, found[name].line, f"{name} has only primers of one side, {side}")
-    return [*found.values()]
+            raise _fault(path, amplicons[name].line, f"{name} has only primers of one side, {side}")
+    return [*amplicons.values()]
 
 
 def _fault(path: str, line: int, problem: str) -> DataError:

@@ -75,14 +75,14 @@ def find_shared(
     numbers: dict[bytes, int] = {}
     for windows, bounds, members, _ in parts:
         own = [members[a:b].tobytes() for a, b in pairwise(bounds.tolist())]
-        new = [numbers.setdefault(one, len(numbers)) for one in own]
+        new = [numbers.setdefault(set_, len(numbers)) for set_ in own]
         windows[2] = np.array(new, np.uint32)[windows[2]]
     windows = np.concatenate([part.windows for part in parts], axis=1)
     # runs that the ends of parts cut become one
     whole = np.ones(windows.shape[1] + 1, np.bool_)
     whole[1:-1] = (windows[1:, :-1] != windows[::2, 1:]).any(axis=0)
     windows = np.stack([windows[0, whole[:-1]], *windows[1:, whole[1:]]])
-    bounds = np.cumsum([0, *(len(one) // 4 for one in numbers)])
+    bounds = np.cumsum([0, *(len(set_) // 4 for set_ in numbers)])
     members = np.frombuffer(bytearray().join(numbers), np.int32)
     kmers = parts[0].kmers
     for part in parts[1:]:

@@ -29,7 +29,7 @@ class TargetTable(NamedTuple):
         """
         known = {*records}
         sources = {_parts(source): source for source in self.targets if source not in known}
-        found, used = dict[str, str](), dict[str, str]()
+        named, used = dict[str, str](), dict[str, str]()
         for file in dict.fromkeys(files):
             parts = _parts(os.path.abspath(file))
             ends = (parts[at:] for at in range(len(parts)))
@@ -42,13 +42,13 @@ class TargetTable(NamedTuple):
                 raise DataError(
                     f"{source} is the end of {several}: give more of it", file=self.path
                 )
-            found[file] = self.targets[source]
+            named[file] = self.targets[source]
         if unknown := self.targets.keys() - known - used.keys():
             raise StreamerError(
                 f"{self.path}: no record or file has the name of a source: "
                 f"{first_names(sorted(unknown))}; a record's name ends at the first blank"
             )
-        return found
+        return named
 
 
 def _parts(path: str) -> tuple[str, ...]:

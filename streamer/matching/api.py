@@ -260,7 +260,7 @@ class Matches:
         else:
             answer = RowAnswer(REPORTS[report], self._sets, self._matcher.dictionary.k)
             counted = self._matcher._with_depths if answer.depths else lambda result: result
-        tables = [table for one in self._results for table in answer.after(counted(one))]
+        tables = [table for each in self._results for table in answer.after(counted(each))]
         return arrow_table(answer.columns, [*tables, *answer.last()])
 
     def _joined(self, rows: Callable[[BatchResult], Columns]) -> NDArray[np.void]:

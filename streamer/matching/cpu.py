@@ -198,9 +198,9 @@ class CpuEngine(match_engine.MatchEngine):
             if self._has_places:
                 runs = self._runs_of(batch, self.in_set(batch)[1])
         else:
-            (found,) = self.find([batch], lambda: task.snapshot(len(task.spans)))
-            starts[:], matches[:] = found.events.bits
-            runs = found.runs
+            (answer,) = self.find([batch], lambda: task.snapshot(len(task.spans)))
+            starts[:], matches[:] = answer.events.bits
+            runs = answer.runs
         task.runs.append(runs)
         if task.depths is not None:
             task.depths[Events(batch.symbols, task.bits).codes == MATCH] = self._k

@@ -64,10 +64,10 @@ def pack_batches(
     ends = np.zeros((len(batches) + 1, 2), dtype=np.int64)
     np.cumsum(words, axis=0, out=ends[1:])
     bases, starts = (np.empty(total, dtype=np.uint32) for total in ends[-1].tolist())
-    held = [np.frombuffer(letters, np.uint8) for _, _, letters in batches]
+    data = [np.frombuffer(letters, np.uint8) for _, _, letters in batches]
     offsets = [np.ascontiguousarray(offsets, dtype=np.int64) for _, offsets, _ in batches]
     places = np.array(
-        [[array_address(array) for array in of_one] for of_one in zip(held, offsets, strict=True)],
+        [[array_address(array) for array in of_one] for of_one in zip(data, offsets, strict=True)],
         dtype=np.uint64,
     )
     results = np.zeros(len(batches), dtype=np.int64)
@@ -230,14 +230,14 @@ class PackedMatching:
                 yield Events(packed.symbols, (packed.starts, matches[first:done])), own
 
     def _copied_out(
-        self, matches: NDArray[np.uint32], found: ChunkFound
+        self, matches: NDArray[np.uint32], chunk: ChunkFound
     ) -> tuple[int, NDArray[np.int64] | None]:
         """Copy a result to its place in ``matches``; returns where it ends, and its runs."""
-        first, stop = found.piece.tag
-        copy_into(matches[first:stop], found.matches[: stop - first], self._engine.threads)
-        if found.runs is not None:
-            found.runs[:, :2] += 32 * first
-        return int(stop), found.runs
+        first, stop = chunk.piece.tag
+        copy_into(matches[first:stop], chunk.matches[: stop - first], self._engine.threads)
+        if chunk.runs is not None:
+            chunk.runs[:, :2] += 32 * first
+        return int(stop), chunk.runs
 
     def _pieces(
         self,
@@ -248,7 +248,7 @@ class PackedMatching:
         """The chunks with their places among all words; ``waiting`` gets the packed batches."""
         parts: list[packing.Segment] = []
         begin = end = 0
-        left = room = self._shared_room(sum(map(_words, batches)))
+        rest = room = self._shared_room(sum(map(_words, batches)))
         for batch in batches:
             packed = self._packed(batch)
             waiting.append(packed)
@@ -256,16 +256,16 @@ class PackedMatching:
             first = 0
             while True:
                 # everything left, or as much as fits in addition to the ends of its windows
-                stop = words if words - first <= left else first + left - 1
+                stop = words if words - first <= rest else first + rest - 1
                 if stop > first or words == 0:
                     parts.append(packing.Segment(packed, first, stop))
-                    left -= parts[-1].words
+                    rest -= parts[-1].words
                     end += stop - first
                     first = stop
                 if first == words:
                     break
                 yield self._piece(parts, snapshot, (begin, end))
-                parts, left, begin = [], room, end
+                parts, rest, begin = [], room, end
         if parts:
             yield self._piece(parts, snapshot, (begin, end))
 
@@ -427,11 +427,11 @@ class CudaEngine(match_engine.MatchEngine):
         try:
             ahead = len(task.spans) >= STAGED_FROM and self._threads > 1
             copied_out = partial(self._copied_out, task)
-            for found, bits, runs in self._engine.map(copied_out, self._pieces(task), ahead=ahead):
+            for span, bits, runs in self._engine.map(copied_out, self._pieces(task), ahead=ahead):
                 for part, whole in zip(bits, task.bits, strict=True):
-                    add_bits(part, int(found.chunks[0, 0]), whole)
+                    add_bits(part, int(span.chunks[0, 0]), whole)
                 task.runs.append(runs)
-                yield found
+                yield span
         except TooManyWordNodesError as error:
             raise CudaEngineError(str(error)) from error
 
@@ -457,29 +457,29 @@ class CudaEngine(match_engine.MatchEngine):
             seeded_before = seeding
 
     def _copied_out(
-        self, task: match_engine.MatchTask, found: ChunkFound
+        self, task: match_engine.MatchTask, chunk: ChunkFound
     ) -> tuple[match_engine.SpanFound, Bits, Runs]:
         """Copy a result out of the engine's buffers; called on the thread of its GPU."""
         threads = self._engine.threads
-        seeding, chunks = found.piece.tag
+        seeding, chunks = chunk.piece.tag
         start = int(chunks[0, 0])
         # no window of this span starts later, but one of the next may
         stop = max(int(chunks[-1, 1]) - self._k + 1, start)
-        starts = found.starts.copy()
-        matches = starts if seeding else found.matches & starts
-        runs = self._with_sets(found.runs)
-        if found.sets is not None and found.piece.offsets is not None:
-            runs = runs_of_places(self._dictionary.index, found.sets, found.piece.offsets, threads)
+        starts = chunk.starts.copy()
+        matches = starts if seeding else chunk.matches & starts
+        runs = self._with_sets(chunk.runs)
+        if chunk.sets is not None and chunk.piece.offsets is not None:
+            runs = runs_of_places(self._dictionary.index, chunk.sets, chunk.piece.offsets, threads)
         runs[:, :2] += start
-        if found.words is not None and task.depths is not None and task.nodes is not None:
+        if chunk.words is not None and task.depths is not None and task.nodes is not None:
             depths = task.depths[start:stop]
-            scatter_words(found.words, depths, task.nodes[start:stop], threads)
+            scatter_words(chunk.words, depths, task.nodes[start:stop], threads)
             depths[Events(stop - start, (starts, matches)).codes == MATCH] = self._k
-        span = match_engine.SpanFound(seeding, chunks, found.version)
-        if found.codes is not None and found.ordered is not None:
+        span = match_engine.SpanFound(seeding, chunks, chunk.version)
+        if chunk.codes is not None and chunk.ordered is not None:
             span = span._replace(
-                codes=copied(found.codes, threads),
-                starts=mismatched(found.starts, found.matches, start, threads),
-                ordered=copied(found.ordered, threads),
+                codes=copied(chunk.codes, threads),
+                starts=mismatched(chunk.starts, chunk.matches, start, threads),
+                ordered=copied(chunk.ordered, threads),
             )
         return span, (starts, matches), runs

@@ -90,16 +90,16 @@ def _move_bits(words, start, size, part):
     """Copy ``size`` bits from ``start`` on to the front of ``part``, and zero the rest."""
     shift = np.uint64(start & 31)
     for i in range(part.size):
-        left = size - 32 * i
+        rest = size - 32 * i
         value = np.uint64(0)
-        if left > 0:
+        if rest > 0:
             at = (start >> 5) + i
             value = np.uint64(words[at])
             if at + 1 < words.size:
                 value |= np.uint64(words[at + 1]) << np.uint64(32)
             value >>= shift
-        if left < 32:
-            value &= (np.uint64(1) << np.uint64(max(left, 0))) - np.uint64(1)
+        if rest < 32:
+            value &= (np.uint64(1) << np.uint64(max(rest, 0))) - np.uint64(1)
         part[i] = np.uint32(value)
 
 
@@ -107,11 +107,11 @@ def _move_bits(words, start, size, part):
 def add_bits(part, start, words):
     """Set those bits of ``words`` from ``start`` on that are set in ``part``."""
     there = words[start >> 5 :]
-    left = np.uint32(start & 31)
+    low = np.uint32(start & 31)
     # in two steps, because a shift by 32 has no effect
-    right = np.uint32(31) - left
+    right = np.uint32(31) - low
     for i in range(min(part.size, there.size)):
-        there[i] |= part[i] << left
+        there[i] |= part[i] << low
     beyond = there[1:]
     for i in range(min(part.size, beyond.size)):
         beyond[i] |= part[i] >> np.uint32(1) >> right
@@ -231,15 +231,15 @@ def summarize(starts, matches, offsets, k, target, first, stop, numbers, columns
             byte = min(at >> 3, starts.size - 8)
             shift = np.uint64(at - 8 * byte)
             here: np.uint64 = word_at(starts, byte) >> shift
-            found: np.uint64 = word_at(matches, byte) >> shift
+            matching: np.uint64 = word_at(matches, byte) >> shift
             here &= (np.uint64(1) << np.uint64(min(end - at, _STEP))) - np.uint64(1)
-            found &= here
-            here ^= found
+            matching &= here
+            here ^= matching
             misses += np.int64(popcount(here))
-            hits += np.int64(popcount(found))
-            hit_runs += np.int64(popcount(found & ~((found << np.uint64(1)) | was_hit)))
+            hits += np.int64(popcount(matching))
+            hit_runs += np.int64(popcount(matching & ~((matching << np.uint64(1)) | was_hit)))
             miss_runs += np.int64(popcount(here & ~((here << np.uint64(1)) | was_miss)))
-            was_hit = found >> np.uint64(_STEP - 1)
+            was_hit = matching >> np.uint64(_STEP - 1)
             was_miss = here >> np.uint64(_STEP - 1)
         windows += hits + misses
         matched += hits
@@ -251,19 +251,19 @@ def summarize(starts, matches, offsets, k, target, first, stop, numbers, columns
 
 
 @inner
-def _held(found, at_run, at, default_set):
+def _held(by_run, at_run, at, default_set):
     """The run of ``found`` that ends after ``at``; the set there, and where that may change."""
-    while at_run < len(found) and found[at_run, 1] <= at:
+    while at_run < len(by_run) and by_run[at_run, 1] <= at:
         at_run += 1
-    if at_run == len(found):
+    if at_run == len(by_run):
         return at_run, default_set, _FAR
-    if found[at_run, 0] > at:
-        return at_run, default_set, found[at_run, 0]
-    return at_run, np.uint32(found[at_run, SET]), found[at_run, 1]
+    if by_run[at_run, 0] > at:
+        return at_run, default_set, by_run[at_run, 0]
+    return at_run, np.uint32(by_run[at_run, SET]), by_run[at_run, 1]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _run_end(starts, matches, here, found, at, last):
+def _run_end(starts, matches, here, word, at, last):
     """The end of the run at ``at``; ``here`` and ``found`` hold the bits loaded there.
 
     ``starts & (matches ^ flip)`` has a bit set for each window of the same kind; ``flip`` is all
@@ -271,8 +271,8 @@ def _run_end(starts, matches, here, found, at, last):
     predicts, instead of being computed: so the processor need not wait for one word to know where
     the next one is.
     """
-    flip = (found & _ONE) - _ONE  # all ones if the run does not match
-    like = here & (found ^ flip)
+    flip = (word & _ONE) - _ONE  # all ones if the run does not match
+    like = here & (word ^ flip)
     if like & _FULL != _FULL:
         return min(at + np.int64(trailing_zeros(~like)), last)
     # a word loaded from the first bit of a byte counts in full
@@ -292,8 +292,8 @@ def _run_end(starts, matches, here, found, at, last):
             return at + np.int64(trailing_zeros(~like))
         at += 64
     while at < last:
-        here, found = bits_from(starts, matches, at)
-        like = here & (found ^ flip)
+        here, word = bits_from(starts, matches, at)
+        like = here & (word ^ flip)
         if like & _FULL != _FULL:
             return min(at + np.int64(trailing_zeros(~like)), last)
         at += _STEP
@@ -310,7 +310,7 @@ def _put_run(read_, start_, end_, windows_, row, place):
 
 
 @njit(cache=True, nogil=True)
-def runs(starts, matches, offsets, k, found, default_set, target, first, stop, at_hit, at_miss,
+def runs(starts, matches, offsets, k, by_run, default_set, target, first, stop, at_hit, at_miss,
          hit_to, miss_to, rows):  # fmt: skip
     """Write the maximal runs of the reads first..stop - 1, and a row of each read.
 
@@ -330,7 +330,7 @@ def runs(starts, matches, offsets, k, found, default_set, target, first, stop, a
     miss_read, miss_start, miss_end, miss_windows, miss_target, miss_event = miss_to
     mixed = at_miss < 0
     counts = not read_.size and not miss_read.size
-    at_run = np.searchsorted(found[:, 1], offsets[first], side="right")
+    at_run = np.searchsorted(by_run[:, 1], offsets[first], side="right")
     for read in range(first, stop):
         begin = offsets[read]
         length = offsets[read + 1] - begin
@@ -361,17 +361,17 @@ def runs(starts, matches, offsets, k, found, default_set, target, first, stop, a
             hits += at - start
             end = at
             while start < end:
-                at_run, held, at = _held(found, at_run, start, default_set)
+                at_run, own, at = _held(by_run, at_run, start, default_set)
                 while at < end:
-                    at_run, other, until = _held(found, at_run, at, default_set)
-                    if other != held:
+                    at_run, other, until = _held(by_run, at_run, at, default_set)
+                    if other != own:
                         break
                     at = until
                 at = min(at, end)
                 if not counts:
                     place = read, start - begin, at - start, k
                     _put_run(read_, start_, end_, windows_, at_hit, place)
-                    target_[at_hit] = held
+                    target_[at_hit] = own
                     if event_.size:
                         event_[at_hit] = 1
                 at_hit += 1
@@ -414,59 +414,59 @@ def best_targets(runs, offsets, set_starts, members, targets, first, stop, best,
     at_run = np.searchsorted(runs[:, 1], offsets[first], side="right")
     for read in range(first, stop):
         number = 0
-        left = np.int64(0)
+        remaining = np.int64(0)
         while at_run < len(runs) and runs[at_run, 0] < offsets[read + 1]:
-            held, windows = runs[at_run, SET], runs[at_run, 1] - runs[at_run, 0]
-            if counts[held] == 0:
-                touched[number] = held
+            own, windows = runs[at_run, SET], runs[at_run, 1] - runs[at_run, 0]
+            if counts[own] == 0:
+                touched[number] = own
                 number += 1
-            counts[held] += windows
-            left += windows
+            counts[own] += windows
+            remaining += windows
             at_run += 1
         number_left = number
-        found = 0
+        count = 0
         greatest = np.int64(0)
         least_size = np.int64(1)  # of the remaining sets; doubles each time
-        while number_left > 1 and greatest <= left:
+        while number_left > 1 and greatest <= remaining:
             for i in range(number):
-                held = touched[i]
-                begin, end = set_starts[held], set_starts[held + 1]
+                own = touched[i]
+                begin, end = set_starts[own], set_starts[own + 1]
                 if least_size <= end - begin < 2 * least_size:
-                    left -= counts[held]
+                    remaining -= counts[own]
                     number_left -= 1
                     for j in range(begin, end):
                         target = members[j]
                         if tally[target] == 0:
-                            rivals[found] = target
-                            found += 1
-                        tally[target] += counts[held]
+                            rivals[count] = target
+                            count += 1
+                        tally[target] += counts[own]
                         greatest = max(greatest, tally[target])
             least_size *= 2
         # the remaining sets to the front, so that few are looked up for each rival
         rest = 0
         for i in range(number):
-            held = touched[i]
-            if set_starts[held + 1] - set_starts[held] >= least_size:
-                touched[i], touched[rest] = touched[rest], held
+            own = touched[i]
+            if set_starts[own + 1] - set_starts[own] >= least_size:
+                touched[i], touched[rest] = touched[rest], own
                 rest += 1
-        if rest == 1 and greatest <= left:
+        if rest == 1 and greatest <= remaining:
             # targets found in that set alone are equal
             target = members[set_starts[touched[0]]]
             if tally[target] == 0:
-                rivals[found] = target
-                found += 1
+                rivals[count] = target
+                count += 1
         chosen = np.int64(-1)
         top = np.int64(0)
-        for i in range(found):
+        for i in range(count):
             target = rivals[i]
             windows = tally[target]
             tally[target] = 0
-            if windows + left < greatest:
+            if windows + remaining < greatest:
                 continue
             for j in range(rest):
-                held = touched[j]
-                if _holds(members, set_starts[held], set_starts[held + 1], target):
-                    windows += counts[held]
+                own = touched[j]
+                if _holds(members, set_starts[own], set_starts[own + 1], target):
+                    windows += counts[own]
             if windows > top or (windows == top and target < chosen):
                 top = windows
                 chosen = target

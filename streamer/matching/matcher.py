@@ -172,15 +172,15 @@ class Snapshots:
             self._worker.close()
             self.follow(codes)
 
-    def learn(self, found: match_engine.SpanFound) -> None:
+    def learn(self, span: match_engine.SpanFound) -> None:
         """Add the k-mers of a span."""
         self.version += 1
         if self._worker is None:
             return
-        if found.ordered is not None:
-            self._worker.add(found.ordered, ascending=True)
+        if span.ordered is not None:
+            self._worker.add(span.ordered, ascending=True)
         else:
-            self._worker.add(found.codes)
+            self._worker.add(span.codes)
 
     def end_span(self, *, wait: bool) -> VersionedSnapshot | None:
         """Between two spans: return the snapshot to use next; None without a tree worker.
@@ -250,9 +250,9 @@ class SpanViews:
         if self._whole is not None and span >= self._seeds:
             return self._whole()
         seen = 0 if self._whole is not None else max(span - 1, 0)
-        found = self._after[min(seen, len(self._after) - 1)]
-        assert found is not None
-        return found
+        view = self._after[min(seen, len(self._after) - 1)]
+        assert view is not None
+        return view
 
 
 _T = TypeVar("_T")
@@ -493,16 +493,16 @@ class StreamMatcher:
             rest = batches[len(results) :]
             adds = self._could_grow and not self.limited
             if adds or words or (depths and not alone):
-                found = [self._or_on_cpu(partial(self._in_spans, rest[0], words or depths))]
-                new = found[0].new_kmers
+                part = [self._or_on_cpu(partial(self._in_spans, rest[0], words or depths))]
+                new = part[0].new_kmers
                 if self._grown is not None and self.device == "cuda" and new.size:
                     self._grown.append(new)
             else:
-                found = self._or_on_cpu(partial(self._looked_up, rest, alone))
-            results += found
+                part = self._or_on_cpu(partial(self._looked_up, rest, alone))
+            results += part
             if in_stream:
-                self._number += len(found)
-                self._position += sum(result.batch.symbols for result in found)
+                self._number += len(part)
+                self._position += sum(result.batch.symbols for result in part)
         return results
 
     def match_in_part(
@@ -515,8 +515,8 @@ class StreamMatcher:
         engine = self._engine
         if not self.side_by_side or self._runs or not isinstance(engine, CpuEngine):
             return None
-        found = engine.find_in_part(batch, seeks=seeks, settles=settles)
-        return None if found is None else self._result(batch, found, self._number, self._position)
+        events = engine.find_in_part(batch, seeks=seeks, settles=settles)
+        return None if events is None else self._result(batch, events, self._number, self._position)
 
     def succeed(self, before: StreamMatcher) -> None:
         """Continue the stream where another matcher is."""
@@ -525,33 +525,33 @@ class StreamMatcher:
     def _looked_up(self, batches: Sequence[ReadBatch], depths: bool) -> list[BatchResult]:
         """Match batches of which none adds k-mers."""
         self._snapshots.grows = False
-        given = batches
+        joined = batches
         small = sum(batch.symbols for batch in batches) < len(batches) * self._threads * ENOUGH
         joins = self._solver is None and self.make_together is None and not depths
         if joins and len(batches) > 1 and (small or not self.side_by_side):
-            given = [joined_batches(batches, self._threads)]
+            joined = [joined_batches(batches, self._threads)]
         results = []
         position = self._position
-        found_in = self._engine.find(given, self._snapshots.in_use)
-        for number, (batch, found) in enumerate(zip(given, found_in, strict=True), self._number):
+        found_in = self._engine.find(joined, self._snapshots.in_use)
+        for number, (batch, hits) in enumerate(zip(joined, found_in, strict=True), self._number):
             self.steps += 1
             near = None
             if self._solver is not None:
                 steps = NearSteps(batch, self._k, self._snapshot_of_step)
                 steps.add_all()
                 near = self._solver.match_steps(batch, steps.finished(), self.stored)
-            measured = self._depths.of(batch, found.events) if depths else None
-            results.append(self._result(batch, found, number, position, depths=measured, near=near))
+            measured = self._depths.of(batch, hits.events) if depths else None
+            results.append(self._result(batch, hits, number, position, depths=measured, near=near))
             position += batch.symbols
-        return results if given is batches else results[0].split(batches)
+        return results if joined is batches else results[0].split(batches)
 
     def _result(
-        self, batch: ReadBatch, found: Found, number: int, position: int, **fields: Any
+        self, batch: ReadBatch, hits: Found, number: int, position: int, **fields: Any
     ) -> BatchResult:
         """Make a result; without ``fields`` the batch added nothing."""
         return BatchResult(
-            number=number, base=position, batch=batch, k=self._k, found=found.events,
-            runs=found.runs, default_set=self._default_set, version=self.version,
+            number=number, base=position, batch=batch, k=self._k, found=hits.events,
+            runs=hits.runs, default_set=self._default_set, version=self.version,
             **({"version_before": self.version} | fields),
         )  # fmt: skip
 
@@ -576,14 +576,14 @@ class StreamMatcher:
         before = self.version
         matched: list[match_engine.SpanFound] = []
         steps = NearSteps(batch, self._k, self._snapshot_of_step)
-        for found in self._engine.run(task):
+        for span in self._engine.run(task):
             self.steps += 1
             # the sorted codes were for the tree worker only
-            matched.append(found._replace(ordered=None))
+            matched.append(span._replace(ordered=None))
             if self._solver is not None:
-                steps.add(found)
-            if found.codes.size:
-                self._snapshots.learn(found)
+                steps.add(span)
+            if span.codes.size:
+                self._snapshots.learn(span)
             current = self._snapshots.end_span(wait=waits)
             if views is not None and current is not None:
                 views.span_ended(current)
@@ -591,13 +591,13 @@ class StreamMatcher:
         if self._solver is not None:
             near = self._solver.match_steps(batch, (taken := steps.finished()), self.stored)
             learned = [step.learned for step in taken if step.learned.size]
-        grown = [found for found in matched if found.codes.size]
+        grown = [span for span in matched if span.codes.size]
         events = Found(Events(batch.symbols, bits), concatenated(runs, NO_RUNS))
         return self._result(
             batch, events, self._number, self._position,
-            new_kmers=concatenated([found.codes for found in grown], NO_CODES),
-            new_starts=concatenated([found.starts for found in grown], match_engine.NO_STARTS),
-            seeded=sum(found.codes.size for found in grown if found.seeding),
+            new_kmers=concatenated([span.codes for span in grown], NO_CODES),
+            new_starts=concatenated([span.starts for span in grown], match_engine.NO_STARTS),
+            seeded=sum(span.codes.size for span in grown if span.seeding),
             seed_bases=max((int(part[-1, 1]) for seeding, part in spans if seeding), default=0),
             version_before=before,
             depths=Depths.of(task, matched),

@@ -97,11 +97,11 @@ class NearSteps:
         self._seeds: list[NDArray[np.uint64]] = []
         self._seeded = 0
 
-    def add(self, found: SpanFound) -> None:
+    def add(self, span: SpanFound) -> None:
         """Add the next span, before any snapshot holds its k-mers."""
-        batch, stop = self._batch, int(found.chunks[-1, 1])
-        if found.seeding:
-            first = int(found.chunks[0, 0])
+        batch, stop = self._batch, int(span.chunks[-1, 1])
+        if span.seeding:
+            first = int(span.chunks[0, 0])
             bases, offsets = batch.bases[first:stop], slice_reads(batch.offsets, first, stop)
             # keep seeds as they stand: seeding must equal a dictionary of the same windows
             self._seeds.append(window_codes(bases, offsets, self._k, canonical=False)[0])
@@ -109,8 +109,8 @@ class NearSteps:
             return
         self._learn_seeds()
         learned = NO_CODES
-        if found.starts.size:
-            learned = codes_at(batch.bases, found.starts, self._k)
+        if span.starts.size:
+            learned = codes_at(batch.bases, span.starts, self._k)
         self._match(stop, learned, newest=False)
 
     def add_all(self) -> None:
@@ -187,8 +187,8 @@ class ApproximateResult:
         """Join the rows of all steps, with their snapshots' versions, reads and targets."""
 
         def column(name: str, dtype: type) -> NDArray:  # type: ignore[type-arg]
-            given = [getattr(found, name) for _, found in parts if hasattr(found, name)]
-            return np.concatenate(given) if given else np.zeros(0, dtype)
+            values = [getattr(near, name) for _, near in parts if hasattr(near, name)]
+            return np.concatenate(values) if values else np.zeros(0, dtype)
 
         found_ends = column("end", np.int64)
         # ends ascend; the end after a read's last symbol belongs to that read
@@ -203,7 +203,7 @@ class ApproximateResult:
             end=end,
             version=np.repeat(
                 np.array([version for version, _ in parts], dtype=np.int64),
-                [found.end.size for _, found in parts],
+                [near.end.size for _, near in parts],
             ),
             start=end - length if spec.semantics == "levenshtein" else length,
             distance=column("distance", np.uint8),
@@ -373,14 +373,14 @@ class LevenshteinSolver(Solver):
 
     def sizes(self) -> list[int]:
         """The number of stored k-mers in each set."""
-        return [one.codes.size for one in self._sets]
+        return [each.codes.size for each in self._sets]
 
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add stored k-mers, in any order; some may be known."""
         threads = self._threads
         codes = sort_unique(codes, self._k, threads)
-        for one in self._sets:
-            codes = lacking(one.codes, codes, threads)
+        for each in self._sets:
+            codes = lacking(each.codes, codes, threads)
         if not codes.size:
             return
         while self._sets and self._sets[-1].codes.size <= GROWTH * codes.size:
@@ -391,19 +391,19 @@ class LevenshteinSolver(Solver):
 
     def match(self, batch: ReadBatch, step: Step) -> Nearest:
         """Find the nearest k-mer of every end."""
-        for one in self._sets:
-            if one.patterns is None:
-                one.patterns = Patterns.of(one.codes, self._k, self._distance, both=self._both)
+        for each in self._sets:
+            if each.patterns is None:
+                each.patterns = Patterns.of(each.codes, self._k, self._distance, both=self._both)
         if not self._sets:
             empty = Patterns.of(np.zeros(0, np.uint64), self._k, self._distance, both=False)
             return unpack(np.zeros(0, np.uint32), 0, empty)
         return self._run(partial(self._by_engine, batch, step), partial(self._by_cpu, batch, step))
 
     def _by_cpu(self, batch: ReadBatch, step: Step) -> Nearest:
-        return least([self._of_set(one, batch, step) for one in self._sets])
+        return least([self._of_set(each, batch, step) for each in self._sets])
 
-    def _of_set(self, one: _Set, batch: ReadBatch, step: Step) -> Nearest:
-        patterns, threads = one.patterns, self._threads
+    def _of_set(self, kmers: _Set, batch: ReadBatch, step: Step) -> Nearest:
+        patterns, threads = kmers.patterns, self._threads
         assert patterns is not None
         if self._kernel == "lanes":
             words = lanes.nearest_words(
@@ -411,19 +411,19 @@ class LevenshteinSolver(Solver):
                 first=step.first, stop=step.stop, threads=threads,
             )  # fmt: skip
         else:
-            if one.index is None:
-                one.index = build(patterns, threads=threads)
+            if kmers.index is None:
+                kmers.index = build(patterns, threads=threads)
             words = piece_index.nearest_words(
-                patterns, one.index, batch.bases, batch.offsets,
+                patterns, kmers.index, batch.bases, batch.offsets,
                 first=step.first, stop=step.stop, threads=threads,
             )  # fmt: skip
         return unpack(words, step.first, patterns)
 
     def _by_engine(self, batch: ReadBatch, step: Step, engine: Any) -> Nearest:
-        sets = [one.patterns for one in self._sets if one.patterns is not None]
+        sets = [each.patterns for each in self._sets if each.patterns is not None]
 
-        def take(found: list[Any]) -> Nearest:
-            return least([unpack_found(ends, words, sets[number]) for number, ends, words in found])
+        def take(taken: list[Any]) -> Nearest:
+            return least([unpack_found(ends, words, sets[number]) for number, ends, words in taken])
 
         return joined(
             list(engine.match(take, sets, batch.bases, batch.offsets, step.first, step.stop))

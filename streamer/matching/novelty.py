@@ -49,8 +49,8 @@ class NoveltyCurve:
             reads, bases, kmers = self._end
             passed = np.diff((bases + offsets) // self._step) > 0
             at = np.flatnonzero(passed) + 1
-            found = np.searchsorted(starts, offsets[at])
-            points = np.column_stack((reads + at, bases + offsets[at], kmers + found))
+            new = np.searchsorted(starts, offsets[at])
+            points = np.column_stack((reads + at, bases + offsets[at], kmers + new))
             self._points = np.concatenate((self._points, points))
             self._end = reads + offsets.size - 1, bases + int(offsets[-1]), kmers + starts.size
             self._thin()

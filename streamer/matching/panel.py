@@ -65,17 +65,17 @@ class Panel:
         return self if self.groups else replace(self, groups=members)
 
     def alarms(
-        self, sheet: SampleSheet, found: Mapping[str | None, Sequence[str]],
+        self, sheet: SampleSheet, seen: Mapping[str | None, Sequence[str]],
         reads: Mapping[str | None, int],
     ) -> Iterator[str]:  # fmt: skip
         """Yield what is wrong with a run: samples without reads, controls that are not right.
 
-        found, reads: the detected targets (without thresholds, those with reads) and the number of
+        seen, reads: the detected targets (without thresholds, those with reads) and the number of
         reads of each barcode.
         """
         for barcode, sample in sheet.samples.items():
-            name, here = sheet.shown(barcode), found.get(barcode, ())
-            lacks = [one for one in self.positive if one not in here]
+            name, here = sheet.shown(barcode), seen.get(barcode, ())
+            lacks = [target for target in self.positive if target not in here]
             if sample.control == "negative" and here:
                 yield f"in the negative control {name} was found: {first_names(here)}"
             elif sample.control == "positive" and lacks:
@@ -150,15 +150,15 @@ class Panel:
         columns: as from ``TargetCounts.columns``. controls: the same of the negative controls,
         none for a negative control itself.
         """
-        control = np.max([one["reads"] for one in controls], axis=0) if controls else 0
+        control = np.max([each["reads"] for each in controls], axis=0) if controls else 0
         reads, matches, kmers, seen = map(columns.get, ("reads", "matches", "kmers", "seen"))
         total = int(columns["reads"].sum())
-        found = self.judge(
+        codes = self.judge(
             reads, matches, kmers, seen, total=total, control=control, negative=negative
         )
         if watched := self.watched:
-            found = found * [*(name in watched for name in names), False]
-        return np.asarray(found, np.int64)
+            codes = codes * [*(name in watched for name in names), False]
+        return np.asarray(codes, np.int64)
 
     def rule(self) -> str:
         """The rule in words."""

@@ -97,18 +97,18 @@ def _with_sets(runs, starts, record_sets, shared, repeats, steps, sets, cut):
         own = np.int64(record_sets[record])
         last = np.int64(-1)
         while begin < stop:
-            held, size = own, stop - begin
+            current, size = own, stop - begin
             if shared.shape[1]:
                 at, alike = _segment(shared, repeats, steps, place, step)
                 size = min(size, alike)
                 if at >= 0:
-                    held = np.int64(shared[2, at])
-            if held != last:
+                    current = np.int64(shared[2, at])
+            if current != last:
                 if len(cut):
                     cut[count, 0], cut[count, 2] = begin, place
-                    cut[count, 3], cut[count, 4] = step, min(held, most)
+                    cut[count, 3], cut[count, 4] = step, min(current, most)
                 count += 1
-                last = held
+                last = current
             begin += size
             place += step * size
             if len(cut):

@@ -105,9 +105,9 @@ def _runs(result: BatchResult, index: np.dtype[Any], *, apart: bool) -> tuple[Co
     types = _RUN_TYPES | {"read": index}
     parts, threads = _split(offsets)
     # windows of one set need not be looked for in runs
-    found = NO_RUNS if result.has_one_set else result.runs
+    cut = NO_RUNS if result.has_one_set else result.runs
     bits = result.found.bytes_of_bits
-    write = partial(event_runs.runs, *bits, offsets, result.k, found, result.default_set, -1)
+    write = partial(event_runs.runs, *bits, offsets, result.k, cut, result.default_set, -1)
     if result.has_one_set:
         counts = [sums[4:] for sums in _summarized(result, -1)[1]]
     else:
@@ -345,7 +345,7 @@ class Assignment(NamedTuple):
         results: of the first and of the other mates, or one, in which mates follow each other.
         both: as in ``target_kernels.assign_pairs``.
         """
-        reads = [(one.found.bits, one.batch.bases, one.batch.offsets, one.runs) for one in results]
+        reads = [(own.found.bits, own.batch.bases, own.batch.offsets, own.runs) for own in results]
         step = 3 - len(results)
         assigned = np.empty(len(results[0].batch) // step, np.int32)
         known = targets.starts, targets.members, len(targets.names)

@@ -129,9 +129,9 @@ class BatchResult:
                 first, last = np.searchsorted(self.runs[:, 0], (start, stop))
                 runs = self.runs[first:last] - start * _IN_WINDOWS
             number, base = self.number + len(results), self.base + start
-            found = self.found.part(start, stop)
+            events = self.found.part(start, stop)
             results.append(
-                replace(self, number=number, base=base, batch=batch, found=found, runs=runs)
+                replace(self, number=number, base=base, batch=batch, found=events, runs=runs)
             )
             start = stop
         return results
@@ -144,7 +144,7 @@ class BatchResult:
         """
         if self.depths is None or self.depths.nodes.size != self.depths.depths.size:
             raise ValueError("event words need want_depths and want_nodes")
-        found = self.depths
+        depths = self.depths
         return [
             ChunkWords(
                 self.base + int(start),
@@ -152,11 +152,11 @@ class BatchResult:
                 pack_events(
                     # windows that start in the last k-1 symbols belong to the next chunk
                     self.events[start : max(stop - self.k + 1, start)],
-                    found.depths[start : max(stop - self.k + 1, start)],
-                    found.nodes[start : max(stop - self.k + 1, start)],
+                    depths.depths[start : max(stop - self.k + 1, start)],
+                    depths.nodes[start : max(stop - self.k + 1, start)],
                 ),
             )
-            for (start, stop), version in zip(found.chunks, found.versions, strict=True)
+            for (start, stop), version in zip(depths.chunks, depths.versions, strict=True)
         ]
 
 

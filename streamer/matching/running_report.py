@@ -92,17 +92,17 @@ class TargetAnswer(Answer):
             yield self._table(None, self._counts.columns(), [])[0]
             return
         samples, negative = ({}, ()) if sheet is None else (sheet.samples, sheet.negative)
-        controls = [self._counts.columns(one) for one in negative]
-        found, reads = dict[str | None, list[str]](), dict[str | None, int]()
+        controls = [self._counts.columns(name) for name in negative]
+        detected, reads = dict[str | None, list[str]](), dict[str | None, int]()
         for barcode in sorted({*self._counts.groups, *samples}, key=label_order):
             columns = self._counts.columns(barcode)
-            table, found[barcode] = self._table(barcode, columns, controls)
+            table, detected[barcode] = self._table(barcode, columns, controls)
             reads[barcode] = int(columns["reads"].sum())
             yield table
         if sheet is not None:
             from streamer.matching.panel import Panel
 
-            for line in (self._panel or Panel()).alarms(sheet, found, reads):
+            for line in (self._panel or Panel()).alarms(sheet, detected, reads):
                 warn(line)
 
     def _table(
@@ -113,8 +113,8 @@ class TargetAnswer(Answer):
         controls: counts of the negative controls.
         """
         names, more = self._counts.targets.names, dict[str, Column]()
-        before = {one: same(barcode, len(names) + 1) for one in self._first}
-        found = columns["reads"] > 0
+        before = {key: same(barcode, len(names) + 1) for key in self._first}
+        chosen = columns["reads"] > 0
         negative = False
         if self._sheet is not None:
             negative = barcode in self._sheet.negative
@@ -123,7 +123,7 @@ class TargetAnswer(Answer):
         if self._panel is not None:
             others = [] if negative else controls
             codes = self._panel.verdicts(names, columns, others, negative=negative)
-            found = codes == self._panel.words.index("detected")
+            chosen = codes == self._panel.words.index("detected")
             more["verdict"] = Labels(self._panel.words).gather(codes)
         kmers, seen, matches = columns["kmers"], columns["seen"], columns["matches"]
         table = Table(
@@ -140,7 +140,7 @@ class TargetAnswer(Answer):
                 **more,
             }
         )
-        return table, [names[at] for at in np.flatnonzero(found[:-1]).tolist()]
+        return table, [names[at] for at in np.flatnonzero(chosen[:-1]).tolist()]
 
 
 class CoverageAnswer(Answer):
@@ -166,7 +166,7 @@ class CoverageAnswer(Answer):
             self._counts.of(None)  # also without a read
         for barcode in sorted(self._counts.counts, key=label_order):
             for columns in self._counts.of(barcode).columns(self._bins):
-                before = {one: same(barcode, columns["start"].size) for one in self._first}
+                before = {name: same(barcode, columns["start"].size) for name in self._first}
                 targets = self._names.gather(columns["target"])
                 yield Table({**before, **columns, "target": targets})
 

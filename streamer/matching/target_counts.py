@@ -101,8 +101,8 @@ class TargetCounts:
         """Yield group, target (None: no target) and how many reads are assigned to it, if any."""
         names = [*self.targets.names, None]
         for label, group in [*self._groups.items()]:
-            found = np.flatnonzero(group.reads)
-            counts = zip(found.tolist(), group.reads[found].tolist(), strict=True)
+            numbers = np.flatnonzero(group.reads)
+            counts = zip(numbers.tolist(), group.reads[numbers].tolist(), strict=True)
             yield from ((label, names[at], count) for at, count in counts)
 
     def columns(self, group: str | None = None) -> Columns:
@@ -175,10 +175,10 @@ class CoverageByLabel:
     def of(self, label: str | None, *, keep: bool = True) -> CoverageCounts:
         """The counts of a label; if there are none yet, zeros, to be counted on if ``keep``."""
         with self._adding:
-            found = self.counts.get(label) or CoverageCounts(self._matcher)
+            counts = self.counts.get(label) or CoverageCounts(self._matcher)
             if keep:
-                self.counts[label] = found
-            return found
+                self.counts[label] = counts
+            return counts
 
 
 class CoverageCounts:
@@ -220,7 +220,7 @@ class CoverageCounts:
 
     def of_target(self, target: int, bins: int, others: Iterable[CoverageCounts] = ()) -> Columns:
         """Return the rows of one target (index), with what others have counted."""
-        counts = sum((one._counts() for one in others), self._counts())
+        counts = sum((other._counts() for other in others), self._counts())
         return self._rows(counts, target, target + 1, bins)
 
     def _counts(self) -> NDArray[Any]:

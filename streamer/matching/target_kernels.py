@@ -201,7 +201,7 @@ def _count(bits, offsets, read):
 
 
 @inner
-def _matching(reads, read, k, both, only, codes, held, found, most):
+def _matching(reads, read, k, both, only, codes, sets, count, most):
     """Append code and target set of each matching window, up to ``most``; returns their number."""
     (_, matches), bases, offsets, runs = reads
     mask = (np.uint64(1) << np.uint64(2 * k)) - np.uint64(1)
@@ -210,7 +210,7 @@ def _matching(reads, read, k, both, only, codes, held, found, most):
     first = offsets[read]
     run = np.searchsorted(runs[:, 1], first, side="right")
     for i in range(first, offsets[read + 1]):
-        if found == most:
+        if count == most:
             break
         base = np.uint64(bases[i] & 3)
         code = (code << np.uint64(2) | base) & mask
@@ -223,17 +223,17 @@ def _matching(reads, read, k, both, only, codes, held, found, most):
             if run < len(runs) and runs[run, 0] <= start:
                 own = runs[run, SET]
             if own != np.int64(NO_SET):
-                codes[found] = min(code, turned) if both else code
-                held[found] = own
-                found += 1
-    return found
+                codes[count] = min(code, turned) if both else code
+                sets[count] = own
+                count += 1
+    return count
 
 
 @inner
-def _of_pair(one, first, other, last, k, both, only, codes, held, most):
+def _of_pair(mate, first, other, last, k, both, only, codes, sets, most):
     """Write what ``_matching`` appends of both reads."""
-    found = _matching(one, first, k, both, only, codes, held, 0, most)
-    return _matching(other, last, k, both, only, codes, held, found, most)
+    count = _matching(mate, first, k, both, only, codes, sets, 0, most)
+    return _matching(other, last, k, both, only, codes, sets, count, most)
 
 
 @inner
@@ -249,48 +249,48 @@ def _differ(codes, count):
 
 
 @njit(cache=True, nogil=True)
-def assign_pairs(one, other, step, k, both, only, targets, least, fraction, assigned):
+def assign_pairs(mate, other, step, k, both, only, targets, least, fraction, assigned):
     """Assign pairs by their distinct matching windows, against all windows of both reads.
 
-    one, other: bits, codes, offsets and runs of the reads; windows in no run have ``only``.
+    mate, other: bits, codes, offsets and runs of the reads; windows in no run have ``only``.
     step: 1, or 2 if both are the same reads, in which mates follow each other. both: a window and
     its reverse complement are one. targets: starts and members of the sets, and the number.
     """
     set_starts, members, number = targets
     tally = np.zeros(number, np.int64)
-    codes, held = np.empty(0, np.uint64), np.empty(0, np.int64)
+    codes, sets = np.empty(0, np.uint64), np.empty(0, np.int64)
     for pair in range(assigned.size):
         first, last = step * pair, step * pair + step - 1
-        matches = _count(one[0][1], one[2], first) + _count(other[0][1], other[2], last)
+        matches = _count(mate[0][1], mate[2], first) + _count(other[0][1], other[2], last)
         assigned[pair] = -1
         if matches < least:
             continue
-        windows = _count(one[0][0], one[2], first) + _count(other[0][0], other[2], last)
+        windows = _count(mate[0][0], mate[2], first) + _count(other[0][0], other[2], last)
         if matches / max(windows, 1) < fraction:
             continue
         if codes.size < matches:
-            codes, held = np.empty(2 * matches, np.uint64), np.empty(2 * matches, np.int64)
+            codes, sets = np.empty(2 * matches, np.uint64), np.empty(2 * matches, np.int64)
         if number == 1:
             # the first windows are often enough
             some = min(max(least, np.int64(np.ceil(fraction * windows))), matches)
-            found = _of_pair(one, first, other, last, k, both, only, codes, held, some)
-            enough = found >= least and found / max(windows, 1) >= fraction
-            if enough and found <= _FEW and _differ(codes, found):
+            count = _of_pair(mate, first, other, last, k, both, only, codes, sets, some)
+            enough = count >= least and count / max(windows, 1) >= fraction
+            if enough and count <= _FEW and _differ(codes, count):
                 assigned[pair] = 0
                 continue
-        found = _of_pair(one, first, other, last, k, both, only, codes, held, matches)
-        order = np.argsort(codes[:found])
+        count = _of_pair(mate, first, other, last, k, both, only, codes, sets, matches)
+        order = np.argsort(codes[:count])
         best, most = -1, np.int64(0)
-        for i in range(found):
+        for i in range(count):
             if i and codes[order[i]] == codes[order[i - 1]]:
                 continue
-            for j in range(set_starts[held[order[i]]], set_starts[held[order[i]] + 1]):
+            for j in range(set_starts[sets[order[i]]], set_starts[sets[order[i]] + 1]):
                 target = members[j]
                 tally[target] += 1
                 if tally[target] > most or (tally[target] == most and target < best):
                     best, most = target, tally[target]
-        for i in range(found):
-            for j in range(set_starts[held[i]], set_starts[held[i] + 1]):
+        for i in range(count):
+            for j in range(set_starts[sets[i]], set_starts[sets[i] + 1]):
                 tally[members[j]] = 0
         enough = most >= least and most / max(windows, 1) >= fraction
         assigned[pair] = best if enough else -1

@@ -274,7 +274,7 @@ class TargetTally:
             rest = (
                 []
                 if barcode is not None
-                else [one for label, one in covered.counts.items() if label]
+                else [part for label, part in covered.counts.items() if label]
             )
             # anyone may ask for any barcode
             counts = covered.of(barcode, keep=False)
@@ -316,23 +316,23 @@ class TargetTally:
         needed = [at for name in wanted for at in numbers[name]]
         rows = dict(zip(needed, self._rows[label].rows(needed), strict=True))
 
-        controls = [one["reads"] for one in self._controls(label)]
+        controls = [reads_["reads"] for reads_ in self._controls(label)]
 
         def passes(group: str | None, name: str | None, members: Iterable[str]) -> bool:
-            counted = [at for one in members for at in numbers[one]]
+            counted = [at for reads_ in members for at in numbers[reads_]]
             reads, matches, kmers, seen = (
                 sum(rows[at][column] for at in counted) for column in (2, 4, 5, 6)
             )
             breadth, depth = (seen / kmers, matches / kmers) if kmers else (0.0, 0.0)
-            control = max((int(one[counted].sum()) for one in controls), default=0)
+            control = max((int(reads_[counted].sum()) for reads_ in controls), default=0)
             enough = bool(self._panel.reached(reads, breadth, depth, matches, control))
             if enough and (label, group, name) not in self.said:
                 self.said.add((label, group, name))
                 found.append([label, group, name, reads, round(breadth, 4), round(depth, 4)])
             return enough
 
-        for group, given in groups.items() or [(None, wanted)]:
-            members = dict.fromkeys(given)
+        for group, chosen in groups.items() or [(None, wanted)]:
+            members = dict.fromkeys(chosen)
             each = [passes(None, name, [name]) for name in members]
             if group is not None and each and all(each):
                 passes(group, None, members)

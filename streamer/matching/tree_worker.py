@@ -113,9 +113,9 @@ class TreeWorker:
         in once it is ready, without delaying the stream.
         """
         if self._requested is not None:
-            left, requested = self._requested
-            if left > 1:
-                self._requested = (left - 1, requested)
+            spans, requested = self._requested
+            if spans > 1:
+                self._requested = (spans - 1, requested)
                 return
             if not (wait or requested.done()):
                 return
@@ -201,9 +201,9 @@ class TreeWorker:
 
     def _swap_in(self, requested: Future[VersionedSnapshot]) -> None:
         """Wait for a snapshot and use it, unless a merge before it has failed."""
-        found = self._await(requested)
+        snapshot = self._await(requested)
         self._check_merges()
-        self.current = found
+        self.current = snapshot
 
     def _check_merges(self, *, all_of_them: bool = False) -> None:
         """Raise the error of a merge; wait while more k-mers are queued than memory should hold."""

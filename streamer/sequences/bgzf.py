@@ -76,10 +76,10 @@ _own = threading.local()
 def state_of_thread() -> InflateState:
     """Return the thread's own state, which is valid until the caller returns."""
     try:
-        found: InflateState = _own.state
+        state: InflateState = _own.state
     except AttributeError:
-        found = _own.state = InflateState()
-    return found
+        state = _own.state = InflateState()
+    return state
 
 
 @inner
@@ -151,8 +151,8 @@ def inflate_blocks(api, state, words, halves, packed, packed_address, text_addre
             return False
         if halves[_AVAIL_IN] != 0 or halves[_AVAIL_OUT] != 0:
             return False
-        found = _crc32(api[_CRC], np.uint32(0), place, length)
-        if np.int64(found) != _number(packed, end - _TAIL, 4):
+        sum_ = _crc32(api[_CRC], np.uint32(0), place, length)
+        if np.int64(sum_) != _number(packed, end - _TAIL, 4):
             return False
         at = end
         to += length
@@ -241,10 +241,10 @@ def block_groups(file: Packed, most: int, *, whole: bool) -> Iterator[NDArray[np
             begin = end
             continue
         if begin:
-            left = packed[begin:stop]
+            rest = packed[begin:stop]
             packed = array_pool.empty(room, np.uint8)
-            packed[: left.size] = left
-            begin, end, stop = 0, end - begin, left.size
+            packed[: rest.size] = rest
+            begin, end, stop = 0, end - begin, rest.size
         count = file.readinto(packed.data[stop : stop + _READ_BYTES])
         if not count:
             yield from filter(len, (packed[:end], packed[end:stop]))

@@ -244,11 +244,11 @@ def take_time(text, begin, end, time):
     if at > end:
         return
     for i in range(_SHAPE.size):
-        found, wanted = text[begin + i], _SHAPE[i]
+        letter, wanted = text[begin + i], _SHAPE[i]
         if wanted == _ZERO:
-            if found < _ZERO or found > _ZERO + 9:
+            if letter < _ZERO or letter > _ZERO + 9:
                 return
-        elif found != wanted and (wanted != _T or found != _T | 0x20):  # T may be t
+        elif letter != wanted and (wanted != _T or letter != _T | 0x20):  # T may be t
             return
     year, month = number_at(text, begin, begin + 4), number_at(text, begin + 5, begin + 7)
     day = number_at(text, begin + 8, begin + 10)
@@ -286,14 +286,14 @@ def take_time(text, begin, end, time):
 
 
 @njit(cache=True, nogil=True)
-def check_times(given, times):
+def check_times(texts, times):
     """Copy times to uint8[reads, width], zero-padded; return the first invalid one, or -1."""
-    for read in range(len(given)):
-        end = given.shape[1]
-        while end > 0 and given[read, end - 1] == 0:
+    for read in range(len(texts)):
+        end = texts.shape[1]
+        while end > 0 and texts[read, end - 1] == 0:
             end -= 1
         if end > 0:
-            take_time(given[read], 0, end, times[read])
+            take_time(texts[read], 0, end, times[read])
             if times[read, 0] == 0:
                 return read
     return -1
@@ -320,8 +320,8 @@ def tell_apart(text, spans, numbers):
         if 2 * (count + 1) > table.size:
             firsts = np.concatenate((firsts, firsts))
             table = np.full(2 * table.size, -1, dtype=np.int64)
-            for one in range(count):
-                table[_place(text, spans, firsts[one], firsts, table)] = one
+            for line in range(count):
+                table[_place(text, spans, firsts[line], firsts, table)] = line
         at = _place(text, spans, i, firsts, table)
         if table[at] < 0:
             if count == firsts.size:
@@ -347,12 +347,12 @@ def _place(text, spans, i, firsts, table):
 
 
 @njit(cache=True, nogil=True)
-def _equal(text, spans, one, other):
-    length = spans[one, 1] - spans[one, 0]
+def _equal(text, spans, first, other):
+    length = spans[first, 1] - spans[first, 0]
     if spans[other, 1] - spans[other, 0] != length:
         return False
     for i in range(length):
-        if text[spans[one, 0] + i] != text[spans[other, 0] + i]:
+        if text[spans[first, 0] + i] != text[spans[other, 0] + i]:
             return False
     return True
 
@@ -471,9 +471,9 @@ class ReadContext:
 
         groups: those of a SAM file, of whose records these are the qualities and the tags.
         """
-        found = _room(firsts.size)
-        find_fields(text, firsts, stops, BLANK if groups is None else TAB, *found)
-        return cls._of_fields(text, *found, path, groups or {})
+        fields = _room(firsts.size)
+        find_fields(text, firsts, stops, BLANK if groups is None else TAB, *fields)
+        return cls._of_fields(text, *fields, path, groups or {})
 
     @classmethod
     def of_bam_records(
@@ -484,9 +484,9 @@ class ReadContext:
         groups: Mapping[str, ReadGroup],
     ) -> ReadContext:
         """Parse BAM records text[records[i, 0]:records[i, 1]]; eight readable bytes follow each."""
-        found = _room(len(records))
-        find_tags(text, records, *found)
-        return cls._of_fields(text, *found, path, groups)
+        tags = _room(len(records))
+        find_tags(text, records, *tags)
+        return cls._of_fields(text, *tags, path, groups)
 
     @classmethod
     def _of_fields(
@@ -514,9 +514,9 @@ class ReadContext:
             LabelColumn.same(barcode_of_file(path), channel.size),
         ]
         if any(_UNCLASSIFIED in column.labels for column in barcodes):
-            found = [column.of(lambda name: None if name == _UNCLASSIFIED else name)
+            named = [column.of(lambda name: None if name == _UNCLASSIFIED else name)
                      for column in barcodes]  # fmt: skip
-            barcodes = [*found, *barcodes]
+            barcodes = [*named, *barcodes]
         return cls(
             channel,
             times.view(f"S{TIME_BYTES}").reshape(-1),
@@ -554,15 +554,15 @@ def _column(text: NDArray[np.uint8], spans: NDArray[np.int64]) -> LabelColumn:
 
 def run_of_group(name: str) -> str:
     """Return the run in a read group's ID: its first part in Dorado's format, else the whole ID."""
-    if found := _RUN_ID.match(name):
-        return found[1]
+    if match := _RUN_ID.match(name):
+        return match[1]
     return name.partition("_")[0] if _SUFFIX.search(name) else name
 
 
 def barcode_of_group(name: str) -> str | None:
     """Return the barcode that ends a read group's ID: ``..._barcode04``."""
-    found = _SUFFIX.search(name)
-    return found[1] if found else None
+    match = _SUFFIX.search(name)
+    return match[1] if match else None
 
 
 def barcode_of(name: str) -> str | None:
@@ -584,8 +584,8 @@ def barcode_of_file(path: str) -> str | None:
 
 def sample_of_file(path: str) -> str | None:
     """Return the sample in the name of a file of bcl-convert: ``NAME_S1_L001_R1_001.fastq.gz``."""
-    found = _OF_ILLUMINA.match(os.path.basename(path))
-    return found[1] if found and found[1].isprintable() else None
+    match = _OF_ILLUMINA.match(os.path.basename(path))
+    return match[1] if match and match[1].isprintable() else None
 
 
 def if_barcode(name: str) -> str | None:

@@ -134,7 +134,7 @@ class Members:
         while len(self._data) < len(magic) and (more := self._file.read1(_READ_BYTES)):
             self._data += more
         begin = self._data[: len(magic)]
-        same = sum(one == other for one, other in zip(begin, magic, strict=False))
+        same = sum(byte == other for byte, other in zip(begin, magic, strict=False))
         if same < len(begin) - (len(begin) == len(magic)):
             raise TrailingBytesError(behind_empty=self._last == 0)
 
@@ -194,7 +194,7 @@ def parallel_blocks(
     if not threads:
         yield from rest()
         return
-    given = 0
+    passed_on = 0
     whole = False
     kept: raw_file.TextBlock | None = None
     try:
@@ -202,7 +202,7 @@ def parallel_blocks(
             while (block := process.fill(raw_file.new_block(size))).stop - block.first == size:
                 if kept is not None:
                     yield kept
-                    given += size
+                    passed_on += size
                 kept = block
             ended, kept = _without_end(kept, block)
             whole = ended and process.succeeded()
@@ -214,7 +214,7 @@ def parallel_blocks(
             yield kept
         return
     raw.bytes_read = 0
-    yield from _behind(rest(), given)
+    yield from _behind(rest(), passed_on)
 
 
 def _without_end(
@@ -233,11 +233,11 @@ def _without_end(
     return True, both._replace(stop=stop) if stop > both.first else None
 
 
-def _behind(blocks: Iterator[raw_file.TextBlock], given: int) -> Iterator[raw_file.TextBlock]:
+def _behind(blocks: Iterator[raw_file.TextBlock], skipped: int) -> Iterator[raw_file.TextBlock]:
     """Yield the blocks without their first ``given`` bytes."""
     for block in blocks:
-        passed = min(given, block.stop - block.first)
-        given -= passed
+        passed = min(skipped, block.stop - block.first)
+        skipped -= passed
         if passed < block.stop - block.first:
             yield block._replace(first=block.first + passed)
 

@@ -94,18 +94,18 @@ def at_once(
 
     team.stages.shared |= {"read", "decompress"}
     numbers = range(len(paths))
-    found: Iterable[tuple[int, int, R]]
+    results: Iterable[tuple[int, int, R]]
     if forks:
-        found = forked(
+        results = forked(
             numbers, work_on_file, team.threads, team.stages, works="parse", takes="write"
         )
     else:
         whole = team.line(
             numbers, lambda number: [*work_on_file(number)], team.threads + 2, works="parse"
         )
-        found = chain.from_iterable(whole)
+        results = chain.from_iterable(whole)
     before, last = 0, (0, 0)
-    for number, size, result in found:
+    for number, size, result in results:
         if number != last[0]:
             before += last[1]
         last = number, size
@@ -193,12 +193,12 @@ def work_on_batches(
         if remote_readers is not None and others:
             files = [path, *others]
             with closing(remote_readers.whole(files)) as whole:
-                for one, results in zip(files, whole, strict=True):
+                for file, results in zip(files, whole, strict=True):
                     if results is None:
-                        yield from parts_of(one, None, has_read)
+                        yield from parts_of(file, None, has_read)
                     else:
                         yield from map(Done, results)
-                    done += size_of_files([one]) or 0
+                    done += size_of_files([file]) or 0
                     has_read(0)
             continue
         if team is not None and others:
@@ -351,35 +351,35 @@ def reference_files(
     line about what of folders is not taken. StreamerError for a pattern or folder without a
     file.
     """
-    found: list[str] = []
+    files: list[str] = []
     for path in paths:
         if os.path.isdir(path):
             matched = [path]
         elif path != STDIN and has_magic(path) and not os.path.lexists(path):
             matched = sorted(glob(path, recursive=True))
         else:
-            found.append(path)
+            files.append(path)
             continue
         some, passed = list[str](), list[str]()
-        for one in matched:
-            if not os.path.isdir(one):
-                some.append(one)
+        for place in matched:
+            if not os.path.isdir(place):
+                some.append(place)
                 continue
-            for file in sorted(os.path.join(one, name) for name in os.listdir(one)):
+            for file in sorted(os.path.join(place, name) for name in os.listdir(place)):
                 if not os.path.basename(file).startswith("."):
                     taken = split_suffix(file)[1] in _SEQUENCES or is_index(file)
                     (some if taken and os.path.isfile(file) else passed).append(file)
         if not some:
             why = "has no FASTA, FASTQ, SAM, BAM or CRAM file, and no index"
             raise StreamerError(f"{path}: {why if matched else 'no such file'}")
-        known = {*found}
-        found += [file for file in dict.fromkeys(some) if file not in known]
+        known = {*files}
+        files += [file for file in dict.fromkeys(some) if file not in known]
         if passed and on_notice is not None:
             on_notice(
                 f"warning: {path}: {len(passed):,} of its files and folders are not read, being no "
                 f"sequences by name: {first_names([os.path.basename(file) for file in passed])}"
             )
-    return found
+    return files
 
 
 def split_suffix(name: str) -> tuple[str, str]:

@@ -97,17 +97,17 @@ class Text:
             return
         if block.stop == block.first:
             return
-        left, size = len(self), block.stop - block.first
+        kept, size = len(self), block.stop - block.first
         at, stop = int(self.place[AT]), int(self.place[STOP])
-        if left <= block.first:
-            array, at = block.array, block.first - left
-            array[at : block.first] = self.array[stop - left : stop]
+        if kept <= block.first:
+            array, at = block.array, block.first - kept
+            array[at : block.first] = self.array[stop - kept : stop]
             stop = block.stop
         else:
             if self.array.size - stop < size + BEHIND_BYTES:
-                array = np.empty(2 * (left + size) + BEHIND_BYTES, dtype=np.uint8)
-                array[:left] = self.array[at:stop]
-                at, stop = 0, left
+                array = np.empty(2 * (kept + size) + BEHIND_BYTES, dtype=np.uint8)
+                array[:kept] = self.array[at:stop]
+                at, stop = 0, kept
             else:
                 array = self.array
             array[stop : stop + size] = block.array[block.first : block.stop]

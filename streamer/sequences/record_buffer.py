@@ -70,7 +70,7 @@ class RecordText(NamedTuple):
         A text, and where each begins and ends in it; they are copied if there are several spans.
         """
         # contiguous: kernels would be compiled once more for a column
-        firsts, stops = (np.ascontiguousarray(self.places[:, one]) for one in (begin, end))
+        firsts, stops = (np.ascontiguousarray(self.places[:, place]) for place in (begin, end))
         if len(self.spans) == 1:
             return self.spans[0].text, firsts, stops
         ends = np.cumsum(stops - firsts)
@@ -163,14 +163,14 @@ def _number(text, fastq, written, marks, out):
     return to, written
 
 
-def first_apart(one: PackedNames, other: PackedNames, step: int = 1) -> int:
+def first_apart(names: PackedNames, other: PackedNames, step: int = 1) -> int:
     """Return the first pair whose names are not those of mates; -1 if there is none.
 
     Mates have the same name, or names that end in /1 and /2; any ASCII character other than a
     letter or digit may replace the slash. The shorter sequence ends the comparison. step: 2 if both
     are the names of one file, in which mates follow each other.
     """
-    return int(_first_apart(one.memory, one.bounds, other.memory, other.bounds, step))
+    return int(_first_apart(names.memory, names.bounds, other.memory, other.bounds, step))
 
 
 @njit(cache=True, nogil=True)

@@ -188,9 +188,9 @@ def _record(line: bytes) -> tuple[str, bytes]:
     if not _CIGAR_TEXT.fullmatch(text):
         raise FormatError("not valid SAM: a CIGAR is numbers, each with an operation", name)
     parts = re.findall(r"([0-9]+)(.)", text)
-    if bad := next((one for _, one in parts if one not in OPERATIONS), None):
+    if bad := next((code for _, code in parts if code not in OPERATIONS), None):
         raise FormatError(f"the CIGAR has an operation that is not known, {bad}", name)
-    check_cigar([(OPERATIONS.index(one), int(size)) for size, one in parts], len(letters), name)
+    check_cigar([(OPERATIONS.index(code), int(size)) for size, code in parts], len(letters), name)
     return name, letters
 
 
@@ -261,9 +261,9 @@ def _take(
 def _find(text, at, stop, byte):
     """Return the first place of the byte, or ``stop``."""
     while at < stop:
-        found = equals(text, at, byte)
-        if found:
-            return min(stop, at + np.int64(trailing_zeros(found)))
+        equal = equals(text, at, byte)
+        if equal:
+            return min(stop, at + np.int64(trailing_zeros(equal)))
         at += 64
     return stop
 
@@ -554,11 +554,11 @@ def _take_binary(text, place, pairs, complements, raw, state, codes, starts, nam
         to = state[FILLED]
         seen = np.uint8(0)
         for i in range(first, last):
-            one = pairs[text[i], 0]
+            high = pairs[text[i], 0]
             other = pairs[text[i], 1]
-            codes[to] = one
+            codes[to] = high
             codes[to + 1] = other
-            seen |= one | other
+            seen |= high | other
             to += 2
         if letters & 1:
             # the last half byte is padding

@@ -174,11 +174,11 @@ def _rows(path: str, lines: list[str]) -> Iterator[tuple[int, dict[str, str], bo
 
 
 def _of_minknow(path: str, number: int, row: dict[str, str]) -> Sample:
-    found = _BARCODE.fullmatch(row.get("barcode", ""))
-    if found is None:
+    match = _BARCODE.fullmatch(row.get("barcode", ""))
+    if match is None:
         problem = f"'{row.get('barcode', '')}', expected a name such as barcode01"
         raise SampleSheetError(problem, path, number, "barcode")
-    return Sample(f"barcode{int(found[1]):02}", row.get("sample_id") or None,
+    return Sample(f"barcode{int(match[1]):02}", row.get("sample_id") or None,
                   row.get("alias") or None)  # fmt: skip
 
 

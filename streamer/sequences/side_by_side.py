@@ -229,14 +229,14 @@ def _last_end(text, first, stop):
     """Return the end of the last plausible record in text[first:stop], or ``first``."""
     # where lines begin, and where the last one ends; ascending
     begins = np.empty(LINES + 1, np.int64)
-    found = 0
+    ends = 0
     at = stop + 1
     while at > first:
         at = _last_begin(text, first, at - 1)
         begins[1:] = begins[:-1].copy()
         begins[0] = at
-        found += 1
-        if found > LINES and _is_record(text, begins):
+        ends += 1
+        if ends > LINES and _is_record(text, begins):
             return begins[LINES]
     return first
 

@@ -279,15 +279,15 @@ class SequenceSource:
         def parse(region: raw_file.TextBlock | raw_file.FileRegion) -> Parsed[R]:
             return parsed(region, _like(buffer, raw_file.REGION_BYTES), work, team.stages)
 
-        found: Iterator[raw_file.TextBlock | raw_file.FileRegion] = regions(text)
+        parts: Iterator[raw_file.TextBlock | raw_file.FileRegion] = regions(text)
         if self._plain is not None:
             team.stages.shared.add("read")
             size = self._plain.stop - self._plain.first
             if self._forks and team.threads >= FORK_THREADS and size >= FORK_BYTES:
                 return _by_processes(self._plain, team, buffer, work)
-            found = file_regions(self._plain, raw_file.REGION_BYTES)
+            parts = file_regions(self._plain, raw_file.REGION_BYTES)
         # the consumer may work on a region itself while all others finish one each
-        return team.line(found, parse, 2 * team.threads + 2, pulls="parse", works="parse")
+        return team.line(parts, parse, 2 * team.threads + 2, pulls="parse", works="parse")
 
     def _open(self, buffer: RecordBuffer) -> raw_file.Text:
         """Return the text of the file, opened and recognized on the first call."""
@@ -418,8 +418,8 @@ def _by_processes(
         mapped = os.getpid() != here
         yield parsed(region, _like(buffer, size), work, team.stages, mapped=mapped)
 
-    found = file_regions(file, size)
-    return forked(found, parse, team.threads, team.stages, works="parse", takes="write")
+    parts = file_regions(file, size)
+    return forked(parts, parse, team.threads, team.stages, works="parse", takes="write")
 
 
 def _like(buffer: RecordBuffer, size: int) -> RecordBuffer:

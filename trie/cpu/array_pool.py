@@ -85,13 +85,13 @@ class _Blocks:
         numbers = self._of_kind[kind]
         for _ in range(min(len(numbers), _LOOKS)):
             number = numbers.popleft()
-            one = self.blocks.get(number)
-            if one is None:  # dropped from the pool
+            entry = self.blocks.get(number)
+            if entry is None:  # dropped from the pool
                 continue
-            if one.owner() is None:
+            if entry.owner() is None:
                 del self.blocks[number]
                 self._bytes -= 1 << kind
-                return one.block, one.start
+                return entry.block, entry.start
             numbers.append(number)
         return None
 

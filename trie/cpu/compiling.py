@@ -80,11 +80,11 @@ def kernel_folder() -> KernelFolder:
 
 
 @cache
-def _first_usable(given: str | None, user: str | None) -> KernelFolder:
-    if given:
+def _first_usable(named: str | None, user: str | None) -> KernelFolder:
+    if named:
         with suppress(OSError):
-            return KernelFolder(_made(Path(given) / _NAME, given=True))
-    warning = f"NUMBA_CACHE_DIR={given}: cannot be written" if given else ""
+            return KernelFolder(_made(Path(named) / _NAME, given=True))
+    warning = f"NUMBA_CACHE_DIR={named}: cannot be written" if named else ""
     # RuntimeError: there is no home
     with suppress(OSError, RuntimeError):
         base = Path(user) if user else Path.home() / ".cache"
@@ -112,10 +112,10 @@ def private_folder() -> Path:
     path = os.path.join(tempfile.gettempdir(), f"{_NAME}-{os.getuid()}")
     with suppress(FileExistsError):
         os.mkdir(path, 0o700)
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode):
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode):
         raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise OSError(errno.EPERM, "another user can write to it", path)
     return Path(path)
 
@@ -161,23 +161,23 @@ def _is_stale(record: Path) -> bool:
     """Whether the installation of a folder is gone or was replaced."""
     try:
         root, written, prefix = record.read_text().splitlines()
-        found = _stamp(Path(root))
+        stamp = _stamp(Path(root))
     except FileNotFoundError:
         return True
     except (OSError, ValueError):
         return False
-    return found != written or not os.path.isdir(prefix)
+    return stamp != written or not os.path.isdir(prefix)
 
 
 def gpu_compilers() -> str:
     """What compiles GPU kernels, found without importing it."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = [f"Python {sys.version_info[0]}.{sys.version_info[1]}"]
+    versions = [f"Python {sys.version_info[0]}.{sys.version_info[1]}"]
     for name in ("numba-cuda", "numba"):
         with suppress(PackageNotFoundError):
-            found.append(f"{name} {version(name)}")
-    return ", ".join(found)
+            versions.append(f"{name} {version(name)}")
+    return ", ".join(versions)
 
 
 def made_for() -> str:
@@ -254,19 +254,19 @@ class SharedCompiling:
 
     def load(self, file: str, load: Callable[[], _T | None]) -> _T | None:
         """What ``load`` finds in a cache file; None if this process is to compile the kernel."""
-        found = load()
-        if found is None and file not in self._locks:
+        loaded = load()
+        if loaded is None and file not in self._locks:
             name = hashlib.sha256(file.encode()).hexdigest()
             lock = open(os.path.join(self._folder, name), "wb")
             fcntl.flock(lock, fcntl.LOCK_EX)
-            found = load()
-            if found is None:
+            loaded = load()
+            if loaded is None:
                 self._locks[file] = lock
                 return None
             lock.close()
-        if found is not None:
+        if loaded is not None:
             self.files.add(file)
-        return found
+        return loaded
 
     def stored(self, file: str, problem: str | None = None) -> None:
         """Note that a kernel was compiled, and stored in that file unless there is a problem."""
@@ -308,7 +308,7 @@ def compile_notice(*, quiet: bool, report: Callable[[str], object] = _to_stderr)
 
         running = 0
         began = 0.0
-        left = NOTICE_SECONDS
+        seconds = NOTICE_SECONDS
         reported = quiet
         timer: threading.Timer | None = None
         lock = threading.Lock()

@@ -128,33 +128,33 @@ class _Forks(Iterator[Any]):
             self.give()
             if self._taken == self._count:
                 raise StopIteration
-            given = self._given[self._taken]
-            if given.results:
-                size, result = given.results.popleft()
+            item = self._given[self._taken]
+            if item.results:
+                size, result = item.results.popleft()
                 self._bytes -= size
                 if isinstance(result, Failed):
                     raise result.error
                 return result
-            if given.complete:
+            if item.complete:
                 del self._given[self._taken]
                 self._taken += 1
-            elif any(self._taken in one.numbers for one in self._processes):
+            elif any(self._taken in each.numbers for each in self._processes):
                 self._receive()
             else:
                 with self._stages.spent(self._works):
-                    if given.rest is None:
-                        given.rest = islice(self._work(given.item), given.received, None)
-                    result = next(given.rest, _END)
+                    if item.rest is None:
+                        item.rest = islice(self._work(item.item), item.received, None)
+                    result = next(item.rest, _END)
                 if result is not _END:
                     return result
-                given.complete = True
+                item.complete = True
 
     def finish(self) -> None:
         """Add up what the processes spent on the stages."""
-        for one in self._processes:
+        for each in self._processes:
             try:
-                one.connection.shutdown(socket.SHUT_WR)
-                self._stages.add_all(_receive(one.connection)[1])
+                each.connection.shutdown(socket.SHUT_WR)
+                self._stages.add_all(_receive(each.connection)[1])
             except (OSError, EOFError):
                 continue
 
@@ -167,7 +167,7 @@ class _Forks(Iterator[Any]):
         """Hand out items until all processes have enough."""
         while not self._ended and self._room():
             try:
-                given = _Given(next(self._items))
+                item = _Given(next(self._items))
             except StopIteration:
                 self._ended = True
                 return
@@ -175,14 +175,14 @@ class _Forks(Iterator[Any]):
                 self._given[self._count] = _Given(None, deque([(0, Failed(error))]), 1, True)
                 self._ended = True
             else:
-                self._given[self._count] = given
+                self._given[self._count] = item
                 if self._processes:
                     self._hand_out(self._count)
             self._count += 1
 
     def _room(self) -> bool:
         """Whether another item may be handed out now; forks a process if all are busy."""
-        busy = [len(one.numbers) for one in self._processes]
+        busy = [len(each.numbers) for each in self._processes]
         if self._count - self._taken >= max(1, AHEAD * len(busy)):
             return False
         if len(busy) < self._most and all(busy) and self._fork():
@@ -190,20 +190,20 @@ class _Forks(Iterator[Any]):
         return not busy or min(busy) < _EACH
 
     def _hand_out(self, number: int) -> None:
-        one = min(self._processes, key=lambda one: len(one.numbers))
-        one.numbers.append(number)
+        each = min(self._processes, key=lambda each: len(each.numbers))
+        each.numbers.append(number)
         try:
-            _send(one.connection, self._given[number].item)
+            _send(each.connection, self._given[number].item)
         except OSError:
-            self._lost(one)
+            self._lost(each)
 
     def _receive(self) -> None:
         """Wait for results: if many wait to be taken, for those of the next item only."""
         full = self._bytes > MOST_BYTES
         there = {
-            one.connection.fileno(): one
-            for one in self._processes
-            if not full or self._taken in one.numbers
+            each.connection.fileno(): each
+            for each in self._processes
+            if not full or self._taken in each.numbers
         }
         poll = select.poll()
         for connection in there:
@@ -214,26 +214,26 @@ class _Forks(Iterator[Any]):
             for connection, _ in ready:
                 self._receive_from(there[connection])
 
-    def _receive_from(self, one: _Process) -> None:
+    def _receive_from(self, process: _Process) -> None:
         try:
-            size, results = _receive(one.connection)
+            size, results = _receive(process.connection)
         except Exception:  # it has ended, or sent an exception that cannot be unpickled
-            self._lost(one)
+            self._lost(process)
             return
-        given = self._given[one.numbers[0]]
+        item = self._given[process.numbers[0]]
         for result in results:
-            given.results.append((size, result))
-            given.received += 1
+            item.results.append((size, result))
+            item.received += 1
             self._bytes += size
         if not results:
-            given.complete = True
-            one.numbers.popleft()
+            item.complete = True
+            process.numbers.popleft()
 
-    def _lost(self, one: _Process) -> None:
+    def _lost(self, process: _Process) -> None:
         """Go on without a process that has ended, perhaps killed for its memory."""
-        self._processes.remove(one)
+        self._processes.remove(process)
         self._most = len(self._processes)
-        _end([one])
+        _end([process])
 
     def _fork(self) -> bool:
         """Fork a process; if that fails, none is tried again."""
@@ -282,7 +282,7 @@ class _Forks(Iterator[Any]):
         end_with(parent)
         # the parent speaks for all; another thread of it may have held the lock of its stream
         sys.stderr = open(os.devnull, "w")
-        for end in other, *(one.connection for one in self._processes):
+        for end in other, *(each.connection for each in self._processes):
             end.close()
         self._stages.restart()
         # if it ends early, the parent works on its items
@@ -313,13 +313,13 @@ class _Forks(Iterator[Any]):
 
 
 def _end(processes: list[_Process]) -> None:
-    for one in processes:
+    for each in processes:
         with suppress(ProcessLookupError):
-            os.kill(one.pid, signal.SIGKILL)
-    for one in processes:
+            os.kill(each.pid, signal.SIGKILL)
+    for each in processes:
         with suppress(ChildProcessError):  # if SIGCHLD is ignored
-            os.waitpid(one.pid, 0)
-        one.connection.close()
+            os.waitpid(each.pid, 0)
+        each.connection.close()
 
 
 def _send(connection: socket.socket, item: Any) -> None:

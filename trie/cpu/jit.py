@@ -79,8 +79,8 @@ class _Library(codegen.JITCodeLibrary):  # type: ignore[misc]
         """What is stored: numba's, and the names of all symbols."""
         name, kind, data = super().serialize_using_object_code()
         module = self._get_module_for_linking()
-        found = (*module.functions, *module.global_variables)
-        return name, kind, (*data, [each.name for each in found if not each.is_declaration])
+        values = (*module.functions, *module.global_variables)
+        return name, kind, (*data, [each.name for each in values if not each.is_declaration])
 
     @classmethod
     def _unserialize(cls, codegen: Any, state: Any) -> Any:
@@ -300,11 +300,11 @@ class _LayeredCache(NullCache):  # type: ignore[misc]
         return self._own.cache_path
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        found = self._own.load_overload(sig, target_context)
+        loaded = self._own.load_overload(sig, target_context)
         # processes that compile for this machine want its own
-        if found is None and compiling.current is None:
-            found = self._shipped.load_overload(sig, target_context)
-        return found
+        if loaded is None and compiling.current is None:
+            loaded = self._shipped.load_overload(sig, target_context)
+        return loaded
 
     def save_overload(self, sig: Any, data: Any) -> None:
         self._own.save_overload(sig, data)

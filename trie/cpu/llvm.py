@@ -42,9 +42,9 @@ def instruction(result: Any, *parameters: Any, name: str = "") -> Callable[[Any]
     """
 
     def decorate(body: Callable[..., Any]) -> Any:
-        def typed(typingctx: Any, *given: Any) -> Any:
+        def typed(typingctx: Any, *types_: Any) -> Any:
             kinds = [
-                own if kind is None else kind for own, kind in zip(given, parameters, strict=True)
+                own if kind is None else kind for own, kind in zip(types_, parameters, strict=True)
             ]
 
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -57,7 +57,7 @@ def instruction(result: Any, *parameters: Any, name: str = "") -> Callable[[Any]
                 made = body(builder, *values)
                 return context.get_dummy_value() if result is types.void else made
 
-            return (given[0] if result is None else result)(*kinds), generate
+            return (types_[0] if result is None else result)(*kinds), generate
 
         functools.update_wrapper(typed, body)
         typed.__name__ = name or body.__name__
@@ -125,9 +125,9 @@ def constant(vector: Any, *numbers: int) -> Any:
     return ir.Constant(vector, [vector.element(value) for value in values])
 
 
-def shuffle(builder: Any, one: Any, other: Any, lanes: list[int]) -> Any:
+def shuffle(builder: Any, vector: Any, other: Any, lanes: list[int]) -> Any:
     """The lanes with these numbers, where those of ``other`` follow those of ``one``."""
-    return builder.shuffle_vector(one, other, constant(ir.VectorType(I32, len(lanes)), *lanes))
+    return builder.shuffle_vector(vector, other, constant(ir.VectorType(I32, len(lanes)), *lanes))
 
 
 def spread(builder: Any, value: Any, vector: Any) -> Any:
@@ -195,11 +195,11 @@ def foreign(result: str, *arguments: str) -> Any:
     @instruction(_KINDS[result][0], types.uint64, *(_KINDS[kind][0] for kind in arguments))
     def called(builder: Any, address: Any, *values: Any) -> Any:
         function = builder.inttoptr(address, ir.FunctionType(_KINDS[result][1], kinds).as_pointer())
-        given = [
+        passed = [
             builder.inttoptr(value, kind) if kind == _KINDS["pointer"][1] else value
             for value, kind in zip(values, kinds, strict=True)
         ]
-        answer = builder.call(function, given)
+        answer = builder.call(function, passed)
         return builder.ptrtoint(answer, I64) if result == "pointer" else answer
 
     return called

@@ -119,8 +119,8 @@ def require(size: int, what: str) -> None:
     with open("/proc/self/statm", "rb") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     if used + size > most:
-        left = f"{_mb(max(0, most - used))} are left of {_mb(most)} (ulimit -v)"
-        raise MemoryError(f"{what} needs {_mb(size)}, {left}")
+        rest = f"{_mb(max(0, most - used))} are left of {_mb(most)} (ulimit -v)"
+        raise MemoryError(f"{what} needs {_mb(size)}, {rest}")
 
 
 def _mb(size: int) -> str:

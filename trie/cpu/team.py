@@ -137,7 +137,7 @@ class Team:
 
     def forget(self, line: Line[T, R]) -> None:
         """Remove a line that has ended."""
-        self._lines = tuple(one for one in self._lines if one is not line)
+        self._lines = tuple(each for each in self._lines if each is not line)
 
     def give(self, job: Callable[[], None]) -> None:
         """Run a job on the next idle thread, or never if none becomes idle."""

@@ -141,8 +141,8 @@ def free_threads(threads: int) -> int:
 
 def _helpers() -> Helpers:
     """The helpers of this thread's tasks."""
-    found: Helpers = getattr(_caller, "helpers", None) or _pool("kernel")
-    return found
+    helpers: Helpers = getattr(_caller, "helpers", None) or _pool("kernel")
+    return helpers
 
 
 def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
@@ -202,7 +202,7 @@ def run_all(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
 
 def run_each(work: Callable[..., T], arguments: Iterable[Iterable[Any]], threads: int) -> list[T]:
     """The results of ``work(*arguments)`` for each element, in order, run as by ``run_all``."""
-    return run_all([partial(work, *one) for one in arguments], threads)
+    return run_all([partial(work, *each) for each in arguments], threads)
 
 
 def run_chains(chains: Iterable[Iterable[Callable[[], object]]], threads: int) -> None:

@@ -124,16 +124,16 @@ def equal_mask(builder: Any, words: Any, index: Any, word: Any) -> Any:
 @instruction(types.uint64, None, INDEX, types.uint8)
 def differs(builder: Any, letters: Any, index: Any, letter: Any) -> Any:
     """uint64: bit i is set where letters[index + i] of a uint8 array is not ``letter``."""
-    found = llvm.load(builder, letters, index, BYTES)
+    vector = llvm.load(builder, letters, index, BYTES)
     wanted = llvm.spread(builder, letter, BYTES)
-    return builder.bitcast(builder.icmp_unsigned("!=", found, wanted), I64)
+    return builder.bitcast(builder.icmp_unsigned("!=", vector, wanted), I64)
 
 
 @instruction(types.uint64, None, INDEX, types.uint8)
 def marked(builder: Any, codes: Any, index: Any, bits: Any) -> Any:
     """uint64: bit i is set where codes[index + i] of a uint8 array has one of ``bits``."""
-    found = llvm.load(builder, codes, index, BYTES)
-    there = builder.and_(found, llvm.spread(builder, bits, BYTES))
+    vector = llvm.load(builder, codes, index, BYTES)
+    there = builder.and_(vector, llvm.spread(builder, bits, BYTES))
     return builder.bitcast(builder.icmp_unsigned("!=", there, llvm.constant(BYTES, 0)), I64)
 
 
@@ -143,10 +143,10 @@ SLACK = 64
 @instruction(types.uint64, None, INDEX, types.uint8)
 def equals(builder: Any, text: Any, at: Any, byte: Any) -> Any:
     """uint64: bit i is set where text[at + i] is ``byte``."""
-    found = builder.icmp_unsigned(
+    equal = builder.icmp_unsigned(
         "==", llvm.load(builder, text, at, BYTES), llvm.spread(builder, byte, BYTES)
     )
-    return builder.bitcast(found, I64)
+    return builder.bitcast(equal, I64)
 
 
 @instruction(types.uint64, None, INDEX, types.uint8, types.uint8)

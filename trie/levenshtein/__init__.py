@@ -112,14 +112,14 @@ def joined(parts: list[Nearest]) -> Nearest:
 
 def least(parts: list[Nearest]) -> Nearest:
     """The nearest of several sets of patterns, searched over the same ends."""
-    found = parts[0]
+    nearest = parts[0]
     for other in parts[1:]:
         if not len(other):
             continue
-        both = joined([found, other])
-        order = _merged(*both.columns(), len(found))
-        found = Nearest(*(column[order] for column in both.columns()))
-    return found
+        both = joined([nearest, other])
+        order = _merged(*both.columns(), len(nearest))
+        nearest = Nearest(*(column[order] for column in both.columns()))
+    return nearest
 
 
 @njit(cache=True, nogil=True)
@@ -141,9 +141,9 @@ def _merged(end, length, distance, strand, code, border):
                 order[number] = j
                 j += 1
         else:
-            one = (distance[i], strand[i], code[i], length[i])
+            own = (distance[i], strand[i], code[i], length[i])
             other = (distance[j], strand[j], code[j], length[j])
-            order[number] = j if other < one else i
+            order[number] = j if other < own else i
             i += 1
             j += 1
         number += 1

@@ -124,12 +124,12 @@ def search_read(words, k, distance, planes, bases, begin, first, stop, origin, c
     score[:] = np.uint32(k)
     for i in range(max(begin, first - (k + distance)), stop):
         least = _step(planes[bases[i]], vp, vn, score, top)
-        found = least >> np.uint32(25)
-        if found <= distance and i >= first:
+        edits = least >> np.uint32(25)
+        if edits <= distance and i >= first:
             pattern = least & np.uint32((1 << 25) - 1)
-            length = shortest_length(words[pattern], k, np.int64(found), bases, begin, i + 1)
+            length = shortest_length(words[pattern], k, np.int64(edits), bases, begin, i + 1)
             word = (
-                (found << np.uint32(DISTANCE_SHIFT))
+                (edits << np.uint32(DISTANCE_SHIFT))
                 | (pattern << np.uint32(PATTERN_SHIFT))
                 | np.uint32(length - k + MAX_DISTANCE)
             )

@@ -135,7 +135,7 @@ CPU_COSTS = PieceCosts(
 
 def choose(patterns: int, k: int, distance: int, costs: PieceCosts = CPU_COSTS) -> Scheme:
     """The scheme with the least expected cost per position of random text."""
-    found: list[tuple[float, Scheme]] = []
+    priced: list[tuple[float, Scheme]] = []
     for paired in (False, True):
         spacing = k // (distance + (2 if paired else 1))
         gaps = tuple(range(distance + 1)) if paired else (-1,)
@@ -144,8 +144,8 @@ def choose(patterns: int, k: int, distance: int, costs: PieceCosts = CPU_COSTS) 
             scheme = Scheme(k, distance, spacing, width, gaps)
             # a side and its edits must fit in a word
             if k - width + distance <= 31:
-                found.append((expected_cost(scheme, patterns, costs), scheme))
-    return min(found, key=lambda pair: pair[0])[1]
+                priced.append((expected_cost(scheme, patterns, costs), scheme))
+    return min(priced, key=lambda pair: pair[0])[1]
 
 
 def expected_cost(scheme: Scheme, patterns: int, costs: PieceCosts = CPU_COSTS) -> float:
@@ -519,7 +519,7 @@ def _scan(
     buckets = np.empty((questions.shape[0], BLOCK), dtype=np.uint64)
     ranges = np.empty((BLOCK * questions.shape[0] + 1, 3), dtype=np.uint32)
     words = np.empty((CANDIDATE_ROWS, BATCH), dtype=np.uint32)
-    found = np.empty((2, BATCH), dtype=np.uint32)
+    hits = np.empty((2, BATCH), dtype=np.uint32)
     passed = np.empty(BATCH, dtype=np.uint8)
     places = np.zeros((2, DIAGONALS), dtype=np.uint32)
     costs = np.empty(DIAGONALS, dtype=np.uint32)
@@ -565,7 +565,7 @@ def _scan(
                 elif number:
                     _candidates(
                         entries, ranks, k, distance, spacing, width, later, planes, total, origin,
-                        begin, last, tile, ranges[:number], words, found, passed, places, costs,
+                        begin, last, tile, ranges[:number], words, hits, passed, places, costs,
                         out[tile - first : tile_stop - first],
                     )  # fmt: skip
                 piece += count
@@ -614,14 +614,14 @@ def _ranges(
 @njit(cache=True, nogil=True)
 def _candidates(
     entries, ranks, k, distance, spacing, width, later, planes, total, origin, begin, last, tile,
-    ranges, words, found, passed, places, costs, out,
+    ranges, words, hits, passed, places, costs, out,
 ):  # fmt: skip
     """Verify the entries of the ranges and write the ends of those within the distance.
 
     later: the first entry of pairs with pieces between.
     """
     mask = np.uint64(PLANE_MASK)
-    held = 0
+    count = 0
     for row in range(ranges.shape[0]):
         piece = np.int64(ranges[row, 2])
         on_low = window(planes[LOW], piece + width)
@@ -630,41 +630,41 @@ def _candidates(
         back_high = window(planes[HIGH_BACK], total - piece)
         for entry in range(ranges[row, 0], ranges[row, 1]):
             value = entries[entry]
-            words[ENTRY_LOW, held] = np.uint32(value & mask)
-            words[ENTRY_HIGH, held] = np.uint32((value >> np.uint64(HIGH_SHIFT)) & mask)
+            words[ENTRY_LOW, count] = np.uint32(value & mask)
+            words[ENTRY_HIGH, count] = np.uint32((value >> np.uint64(HIGH_SHIFT)) & mask)
             anchor = np.int64(value >> np.uint64(PIECE_SHIFT))
-            words[BEHIND, held] = np.uint32(k - width - anchor * spacing)
-            words[BEFORE_LOW, held] = back_low
-            words[BEFORE_HIGH, held] = back_high
-            words[AFTER_LOW, held] = on_low
-            words[AFTER_HIGH, held] = on_high
-            found[0, held] = np.uint32(entry)
-            found[1, held] = np.uint32(piece)
-            held += 1
-            if held == BATCH:
+            words[BEHIND, count] = np.uint32(k - width - anchor * spacing)
+            words[BEFORE_LOW, count] = back_low
+            words[BEFORE_HIGH, count] = back_high
+            words[AFTER_LOW, count] = on_low
+            words[AFTER_HIGH, count] = on_high
+            hits[0, count] = np.uint32(entry)
+            hits[1, count] = np.uint32(piece)
+            count += 1
+            if count == BATCH:
                 _verify(
                     ranks, k, distance, spacing, width, later, planes, total, origin, begin, last,
-                    tile, held, words, found, passed, places, costs, out,
+                    tile, count, words, hits, passed, places, costs, out,
                 )  # fmt: skip
-                held = 0
-    if held:
+                count = 0
+    if count:
         _verify(
             ranks, k, distance, spacing, width, later, planes, total, origin, begin, last, tile,
-            held, words, found, passed, places, costs, out,
+            count, words, hits, passed, places, costs, out,
         )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
 def _verify(
-    ranks, k, distance, spacing, width, later, planes, total, origin, begin, last, tile, held,
-    words, found, passed, places, costs, out,
+    ranks, k, distance, spacing, width, later, planes, total, origin, begin, last, tile, count,
+    words, hits, passed, places, costs, out,
 ):  # fmt: skip
-    passing(distance, k - width, held, words, passed)
+    passing(distance, k - width, count, words, passed)
     one = np.uint32(1)
     between = 2 * spacing - width
-    for j in range(held):
+    for j in range(count):
         if passed[j]:
-            piece = np.int64(found[1, j])
+            piece = np.int64(hits[1, j])
             place = piece + origin
             behind = words[BEHIND, j]
             ahead = np.uint32(np.uint32(k - width) - behind)
@@ -675,7 +675,7 @@ def _verify(
                 if not other & np.uint32(np.uint32(one << ahead) - one):
                     # all symbols before this piece are equal: the first piece finds the same match
                     continue
-            if found[0, j] >= later and between <= last - place - width:
+            if hits[0, j] >= later and between <= last - place - width:
                 other = words[ENTRY_LOW, j] ^ words[AFTER_LOW, j]
                 other |= words[ENTRY_HIGH, j] ^ words[AFTER_HIGH, j]
                 other |= window(planes[GAP], piece + width)
@@ -684,6 +684,6 @@ def _verify(
                     continue
             write_ends(
                 k, distance, width, words[ENTRY_LOW, j], words[ENTRY_HIGH, j],
-                np.int64(behind), ranks[found[0, j]], planes, total, piece, place - begin,
+                np.int64(behind), ranks[hits[0, j]], planes, total, piece, place - begin,
                 last - place - width, place + width - 1 - tile, out, places, costs,
             )  # fmt: skip

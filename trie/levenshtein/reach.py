@@ -193,7 +193,7 @@ class Sides(NamedTuple):
     behind: Any
 
 
-def sides(wrap: Callable[..., Any], found: Reach) -> Sides:
+def sides(wrap: Callable[..., Any], reached: Reach) -> Sides:
     """The functions of a target, from its ``reach``.
 
     places is uint32[2, DIAGONALS], scratch; costs is uint32[DIAGONALS]. Both take the planes of the
@@ -206,7 +206,7 @@ def sides(wrap: Callable[..., Any], found: Reach) -> Sides:
     behind(plo, phi, tlo, thi, gap, length, room, distance, places, costs): fills in the cost of
     every diagonal, UNREACHED if more than ``distance``.
     """
-    run, above, below = found.run, found.above, found.below
+    run, above, below = reached.run, reached.above, reached.below
 
     @wrap
     def level(plo, phi, tlo, thi, gap, ends, edits, places):

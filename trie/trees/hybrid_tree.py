@@ -239,7 +239,7 @@ def _emit_shard(pool, k, counts, following, words, below, inmaps, exmaps, prefix
     bare = k % 3 == 0
     words[0] = pool[2]
     for level in range(1, last):
-        found = np.int64(0)
+        number = np.int64(0)
         first_child = following[level + 1]
         kept = not (bare and level + 1 == last)
         at = following[level]
@@ -253,21 +253,21 @@ def _emit_shard(pool, k, counts, following, words, below, inmaps, exmaps, prefix
                 symbol = tree_bitmap.symbol_at(code, level, k)
                 inmaps[at + i] = tree_bitmap.inner_inmap(symbol)
                 exmaps[at + i] = np.uint64(1) << symbol
-                prefix_sums[at + i] = first_child + found
+                prefix_sums[at + i] = first_child + number
                 if kept:
-                    below[found] = _child_word(code, level + 1, k)
-                found += 1
+                    below[number] = _child_word(code, level + 1, k)
+                number += 1
             else:
                 node = np.int64(word)
                 exmap = pool[node]
                 inmaps[at + i] = np.uint32(pool[node + 1] & np.uint64(0xFFFFFFFF))
                 exmaps[at + i] = exmap
-                prefix_sums[at + i] = first_child + found
+                prefix_sums[at + i] = first_child + number
                 children = np.int64(intrinsics.popcount(exmap))
                 if kept:
                     for child in range(children):
-                        below[found + child] = pool[node + 2 + child]
-                found += children
+                        below[number + child] = pool[node + 2 + child]
+                number += children
         words, below = below, words
     at = following[last]
     for i in range(counts[last]):
@@ -330,10 +330,10 @@ def _list(pool, k, depth, left, place, prefix, block):
     last = np.uint64(k // 3)
     symbols = np.uint64(k % 3)
     full = np.uint64(BLOCK - 16)
-    found = np.uint64(0)
+    filled = np.uint64(0)
     rest = left[depth - one]
     at = place[depth - one]
-    while found <= full:
+    while filled <= full:
         if rest == 0:
             depth -= one
             if depth == 0:
@@ -344,8 +344,8 @@ def _list(pool, k, depth, left, place, prefix, block):
             word = pool[at]
             at += one
             if word & TAIL:
-                block[found] = word ^ TAIL
-                found += one
+                block[filled] = word ^ TAIL
+                filled += one
                 rest &= rest - one
             else:
                 left[depth - one] = rest & (rest - one)
@@ -360,20 +360,20 @@ def _list(pool, k, depth, left, place, prefix, block):
             code = (prefix[depth - one] << six) | np.uint64(intrinsics.trailing_zeros(rest))
             rest &= rest - one
             if symbols == 0:
-                block[found] = code
-                found += one
+                block[filled] = code
+                filled += one
             else:
                 leaves = pool[at] >> np.uint64(1 if symbols == 1 else 5)
                 at += one
                 code <<= np.uint64(2) * symbols
                 while leaves != 0:
-                    block[found] = code | np.uint64(intrinsics.trailing_zeros(leaves))
+                    block[filled] = code | np.uint64(intrinsics.trailing_zeros(leaves))
                     leaves &= leaves - one
-                    found += one
+                    filled += one
     if depth != 0:
         left[depth - one] = rest
         place[depth - one] = at
-    return found, depth
+    return filled, depth
 
 
 @njit(cache=True, nogil=True)
@@ -384,43 +384,43 @@ def _join(old, i, stop_i, ended, codes, j, stop_j, out):
     written).
     """
     one = np.uint64(1)
-    found = np.uint64(0)
+    filled = np.uint64(0)
     limit = np.uint64(out.size)
     while True:
         # steps in which neither side can end
-        steps = min(limit - found, min(stop_i - i, stop_j - j))
+        steps = min(limit - filled, min(stop_i - i, stop_j - j))
         if steps == 0:
             break
         for _ in range(steps):
             a = old[i]
             b = codes[j]
-            out[found] = min(a, b)
-            found += one
+            out[filled] = min(a, b)
+            filled += one
             i += np.uint64(a <= b)
             j += np.uint64(b <= a)
     if i == stop_i and ended:
-        count = min(stop_j - j, limit - found)
+        count = min(stop_j - j, limit - filled)
         for n in range(count):
-            out[found + n] = codes[j + n]
+            out[filled + n] = codes[j + n]
         j += count
-        found += count
+        filled += count
     elif j == stop_j:
-        count = min(stop_i - i, limit - found)
+        count = min(stop_i - i, limit - filled)
         for n in range(count):
-            out[found + n] = old[i + n]
+            out[filled + n] = old[i + n]
         i += count
-        found += count
-    return i, j, found
+        filled += count
+    return i, j, filled
 
 
 @njit(cache=True, nogil=True)
-def _levels(codes, k, held, levels):
+def _levels(codes, k, before_all, levels):
     """levels[i] = the deepest level on which codes[i] and the code before it have the same node.
 
-    held: the code before the first. The loop is branch-free, so that it vectorizes.
+    before_all: the code before the first. The loop is branch-free, so that it vectorizes.
     """
     short = np.uint64(64 - 2 * k)
-    before = held
+    before = before_all
     for i in range(codes.size):
         code = codes[i]
         unlike = np.uint64(intrinsics.leading_zeros(code ^ before)) - short
@@ -429,10 +429,10 @@ def _levels(codes, k, held, levels):
 
 
 @njit(cache=True, nogil=True)
-def _build(codes, levels, k, held, shared, exmaps, counts, children, pool, state):
+def _build(codes, levels, k, only, shared, exmaps, counts, children, pool, state):
     """Place ``held`` and all codes but the last; close the nodes that are complete.
 
-    held: the code that waits for its successor; shared: the level down to which it shares nodes
+    only: the code that waits for its successor; shared: the level down to which it shares nodes
     with its predecessor. Both are returned for the next block. levels: of ``_levels``. ``exmaps``
     and ``counts`` (of children) belong to the open node of each level; ``children`` holds its
     words, 64 per level. The first code of a shard is counted when the shard ends.
@@ -448,7 +448,7 @@ def _build(codes, levels, k, held, shared, exmaps, counts, children, pool, state
     kmers = state[KMERS]
     for i in range(np.uint64(codes.size)):
         code = codes[i]
-        if code == held:
+        if code == only:
             continue
         following = np.uint64(levels[i])
         state[np.uint64(STARTED + 1) + following] += 1
@@ -457,13 +457,13 @@ def _build(codes, levels, k, held, shared, exmaps, counts, children, pool, state
         number = counts[level]
         at = (level << np.uint64(6)) + number
         if shared > bottom:
-            children[at - one] |= np.uint64(tree_bitmap.leaf_inmap(held, symbols))
+            children[at - one] |= np.uint64(tree_bitmap.leaf_inmap(only, symbols))
         else:
-            word = TAIL | held
+            word = TAIL | only
             if level == bottom:
-                word = np.uint64(tree_bitmap.leaf_inmap(held, symbols))
+                word = np.uint64(tree_bitmap.leaf_inmap(only, symbols))
             children[at] = word
-            exmaps[level] |= one << ((held >> (wide - np.uint64(6) * level)) & np.uint64(63))
+            exmaps[level] |= one << ((only >> (wide - np.uint64(6) * level)) & np.uint64(63))
             counts[level] = number + one
         while level > following:
             exmap = exmaps[level]
@@ -488,14 +488,14 @@ def _build(codes, levels, k, held, shared, exmaps, counts, children, pool, state
             level -= one
             at = counts[level]
             children[(level << np.uint64(6)) + at] = used
-            exmaps[level] |= one << ((held >> (wide - np.uint64(6) * level)) & np.uint64(63))
+            exmaps[level] |= one << ((only >> (wide - np.uint64(6) * level)) & np.uint64(63))
             counts[level] = at + one
             used += np.uint64(2) + SIZE_OF[size_class]
         shared = following
-        held = code
+        only = code
     state[USED] = used
     state[KMERS] = kmers
-    return held, shared
+    return only, shared
 
 
 @njit(cache=True, nogil=True)
@@ -521,7 +521,7 @@ def rebuild(old, old_state, codes, pool, k, state):
         place[0] = 2
     root_words = 2 + CAPACITY[0 if k == 3 else 1]
     state[USED] = root_words
-    held = ~np.uint64(0)
+    only = ~np.uint64(0)
     shared = np.uint64(0)
     i = stop_i = j = np.uint64(0)
     end = np.uint64(codes.size)
@@ -529,22 +529,22 @@ def rebuild(old, old_state, codes, pool, k, state):
         if i == stop_i and depth != 0:
             i = np.uint64(0)
             stop_i, depth = _list(old, k, depth, left, place, prefix, block)
-        i, j, found = _join(block, i, stop_i, depth == 0, codes, j, end, joined)
-        if found == 0 and depth == 0:
+        i, j, filled = _join(block, i, stop_i, depth == 0, codes, j, end, joined)
+        if filled == 0 and depth == 0:
             break
         if state[USED] + SLACK > pool.size:
             return False
         first = np.uint64(0)
-        if held == ~np.uint64(0) and found != 0:
-            held = joined[0]
+        if only == ~np.uint64(0) and filled != 0:
+            only = joined[0]
             first = np.uint64(1)
-        part = joined[first:found]
-        _levels(part, k, held, levels)
-        held, shared = _build(part, levels, k, held, shared, exmaps, counts, children, pool, state)
+        part = joined[first:filled]
+        _levels(part, k, only, levels)
+        only, shared = _build(part, levels, k, only, shared, exmaps, counts, children, pool, state)
     # a sentinel that shares only the root: it places the last code and closes all other nodes
-    joined[0] = ~held
+    joined[0] = ~only
     levels[0] = 0
-    _build(joined[:1], levels, k, held, shared, exmaps, counts, children, pool, state)
+    _build(joined[:1], levels, k, only, shared, exmaps, counts, children, pool, state)
     pool[0] = exmaps[0]
     pool[1] = (CLASS_OF[root_words - 2] << np.uint64(32)) | _inmap_of(exmaps[0])
     if root_words > 2:
@@ -557,10 +557,10 @@ def _joined(runs: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
     runs = [run for run in runs if run.size]
     while len(runs) > 1:
         level = []
-        for one, other in zip(runs[::2], [*runs[1::2], runs[-1][:0]], strict=False):
+        for own, other in zip(runs[::2], [*runs[1::2], runs[-1][:0]], strict=False):
             # fresh memory costs as much as the work, and more when several threads allocate it
-            level.append(array_pool.empty(one.size + other.size, np.uint64))
-            merge_into(one, other, level[-1])
+            level.append(array_pool.empty(own.size + other.size, np.uint64))
+            merge_into(own, other, level[-1])
         runs = level
     return runs[0]
 
@@ -671,13 +671,13 @@ class HybridTreeBitmap:
     def _merge_into_shard(self, shard: int, codes: NDArray[np.uint64]) -> None:
         """Insert ascending codes of one shard."""
         state = self._state[shard]
-        held = int(state[KMERS])
-        if codes.size < MERGED_FROM or MERGED_SHARE * codes.size < held:
+        before = int(state[KMERS])
+        if codes.size < MERGED_FROM or MERGED_SHARE * codes.size < before:
             self._insert(codes, 1)
             return
         old = self._pool_of(shard)
-        kmers = held + codes.size
-        each = int(state[USED] - state[FREED]) / held if held else FIRST_WORDS_EACH
+        kmers = before + codes.size
+        each = int(state[USED] - state[FREED]) / before if before else FIRST_WORDS_EACH
         while True:
             # untouched pages take no memory; the excess is released below
             pool = np.empty(int(1.5 * each * kmers) + SLACK, dtype=np.uint64)

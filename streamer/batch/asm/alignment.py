@@ -30,10 +30,10 @@ def align(
     cigars: list[str] = []
     for first in range(0, ends.size, HITS_AT_ONCE):
         part = slice(first, first + HITS_AT_ONCE)
-        found, text, cuts = _align(
+        lowest, text, cuts = _align(
             codes, begins[part], ends[part], distances[part], patterns[part], masks, offsets
         )
-        starts[part] = found
+        starts[part] = lowest
         letters = text.tobytes().decode()
         cigars += [letters[a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
     return starts, cigars

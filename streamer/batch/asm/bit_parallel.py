@@ -196,7 +196,7 @@ class BitParallel:
             searches.joined_masks,
             searches.offsets,
             np.concatenate(strips),
-            np.cumsum([0, *(one.size for one in strips)]),
+            np.cumsum([0, *(strip.size for strip in strips)]),
             np.array([counter_planes(m.size, searches.k)[0] for m in searches.masks]),
         )
         self._counter_planes = int(
@@ -240,7 +240,7 @@ class BitParallel:
     def _found(
         self, text: Text, wanted: Sequence[tuple[int, ...]], stopped: NDArray[np.uint8]
     ) -> list[blocks.EndsFound]:
-        return run_all([partial(self._part, text, stopped, *one) for one in wanted], self._threads)
+        return run_all([partial(self._part, text, stopped, *run) for run in wanted], self._threads)
 
     def _part(
         self,
@@ -319,8 +319,8 @@ def _columns(room: int, several: bool, old: Columns | None = None, size: int = 0
         array_pool.empty(room if several else 0, np.int32),
     )
     if old is not None:
-        for column, one in zip(new, old, strict=True):
-            column[:size] = one[:size]
+        for column, old_column in zip(new, old, strict=True):
+            column[:size] = old_column[:size]
     return new
 
 

@@ -22,18 +22,18 @@ from trie.overlaps import disjoint
 _BEHIND_ALL = 1 << 62
 
 
-def _pieces(block: Block, found: EndsFound) -> tuple[EndsFound, NDArray[np.int64]]:
+def _pieces(block: Block, hits: EndsFound) -> tuple[EndsFound, NDArray[np.int64]]:
     """The hits that end in a piece, not in the gaps between pieces, and the piece of each."""
-    low = np.searchsorted(found.ends, block.starts, side="right")
-    high = np.searchsorted(found.ends, block.stops, side="right")
+    low = np.searchsorted(hits.ends, block.starts, side="right")
+    high = np.searchsorted(hits.ends, block.stops, side="right")
     counts = high - low
-    if int(counts.sum()) == len(found):
-        inside = found
+    if int(counts.sum()) == len(hits):
+        inside = hits
     else:
-        change = np.zeros(len(found) + 1, dtype=np.int8)
+        change = np.zeros(len(hits) + 1, dtype=np.int8)
         np.add.at(change, low, 1)
         np.add.at(change, high, -1)
-        inside = found.at(np.cumsum(change[:-1]).astype(bool))
+        inside = hits.at(np.cumsum(change[:-1]).astype(bool))
     if block.starts.size == 1:
         return inside, repeated(np.int64(0), len(inside))
     return inside, np.repeat(np.arange(counts.size), counts)
@@ -46,17 +46,17 @@ def _picked(values: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
     return values[places]
 
 
-def every_end(block: Block, found: EndsFound, searches: Searches) -> Hits:
+def every_end(block: Block, hits: EndsFound, searches: Searches) -> Hits:
     """Return a row for every end, without start."""
-    found, piece = _pieces(block, found)
+    hits, piece = _pieces(block, hits)
     shift = block.offsets - block.starts
     return Hits(
         text=_picked(block.records.astype(np.int32), piece),
-        start=repeated(np.int64(NO_START), len(found)),
-        end=found.ends + _picked(shift, piece) if shift.any() else found.ends,
-        distance=found.distances,
-        strand=_picked(searches.strand, found.searches),
-        pattern=_picked(searches.pattern, found.searches),
+        start=repeated(np.int64(NO_START), len(hits)),
+        end=hits.ends + _picked(shift, piece) if shift.any() else hits.ends,
+        distance=hits.distances,
+        strand=_picked(searches.strand, hits.searches),
+        pattern=_picked(searches.pattern, hits.searches),
     )
 
 
@@ -108,24 +108,24 @@ class BlockRuns:
     going: NDArray[np.bool_]
 
 
-def runs_of(block: Block, found: EndsFound, searches: Searches) -> BlockRuns:
+def runs_of(block: Block, hits: EndsFound, searches: Searches) -> BlockRuns:
     """Return the runs of a block, with the alignments of their best ends."""
-    found, piece = _pieces(block, found)
-    order = np.argsort(found.searches, kind="stable")
-    found, piece = found.at(order), piece[order]
-    new = np.ones(len(found), dtype=bool)
-    new[1:] = (np.diff(found.ends) != 1) | (np.diff(found.searches) != 0)
+    hits, piece = _pieces(block, hits)
+    order = np.argsort(hits.searches, kind="stable")
+    hits, piece = hits.at(order), piece[order]
+    new = np.ones(len(hits), dtype=bool)
+    new[1:] = (np.diff(hits.ends) != 1) | (np.diff(hits.searches) != 0)
     first = np.flatnonzero(new)
-    last = np.append(first[1:], len(found))[: first.size] - 1
-    best = _least(found.distances, first)
+    last = np.append(first[1:], len(hits))[: first.size] - 1
+    best = _least(hits.distances, first)
     # an open run continues if a run begins at the block's first end
     begun = {
-        int(found.searches[at]): i
+        int(hits.searches[at]): i
         for i, at in enumerate(first.tolist())
-        if found.ends[at] == block.lead + 1 and block.lead
+        if hits.ends[at] == block.lead + 1 and block.lead
     }
-    going = (found.ends[last] == block.symbols.size) & block.continues
-    rows = _aligned(block, found.at(best), piece[best], searches)
+    going = (hits.ends[last] == block.symbols.size) & block.continues
+    rows = _aligned(block, hits.at(best), piece[best], searches)
     known = (_BEHIND_ALL, 0)
     if block.continues:
         stop = block.offsets[-1] + block.stops[-1] - block.starts[-1]
@@ -235,12 +235,12 @@ def _in_order(rows: _Rows) -> _Rows:
     return rows.at(np.lexsort((rows.search, rows.end, rows.text)))
 
 
-def _aligned(block: Block, found: EndsFound, piece: NDArray[np.int64], searches: Searches) -> _Rows:
-    if len(found) == 0:
+def _aligned(block: Block, hits: EndsFound, piece: NDArray[np.int64], searches: Searches) -> _Rows:
+    if len(hits) == 0:
         return _Rows.nothing()
-    codes, begins, shift = _before(block, block.starts[piece], found.ends, searches.reach)
+    codes, begins, shift = _before(block, block.starts[piece], hits.ends, searches.reach)
     starts, cigars = align(
-        codes, begins - shift, found.ends - shift, found.distances, found.searches,
+        codes, begins - shift, hits.ends - shift, hits.distances, hits.searches,
         searches.joined_masks, searches.offsets,
     )  # fmt: skip
     starts += shift
@@ -250,9 +250,9 @@ def _aligned(block: Block, found: EndsFound, piece: NDArray[np.int64], searches:
     return _Rows(
         block.records[piece],
         starts + shift,
-        found.ends + shift,
-        found.distances.astype(np.int32),
-        found.searches.astype(np.int32),
+        hits.ends + shift,
+        hits.distances.astype(np.int32),
+        hits.searches.astype(np.int32),
         texts,
     )
 

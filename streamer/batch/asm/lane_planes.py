@@ -58,17 +58,17 @@ _AHEAD = 4096
 
 def _bits(builder: Any, values: Any, byte: int) -> Any:
     """Return which of 64 bytes have any of those bits, as a uint64."""
-    found = builder.icmp_unsigned("!=", builder.and_(values, constant(BYTES, byte)), BYTES(None))
-    return builder.bitcast(found, I64)
+    bits = builder.icmp_unsigned("!=", builder.and_(values, constant(BYTES, byte)), BYTES(None))
+    return builder.bitcast(bits, I64)
 
 
 def _among(builder: Any, values: Any, letters: bytes) -> Any:
     """Return which of 64 bytes are one of those letters."""
-    found = None
+    among = None
     for letter in letters:
         equal = builder.icmp_unsigned("==", values, constant(BYTES, letter))
-        found = equal if found is None else builder.or_(found, equal)
-    return found
+        among = equal if among is None else builder.or_(among, equal)
+    return among
 
 
 def _other_than_bases(builder: Any, values: Any) -> Any:
@@ -77,10 +77,10 @@ def _other_than_bases(builder: Any, values: Any) -> Any:
         table = [0x80] * 16
         for letter in _BASES:
             table[letter & 15] = letter
-        found = call(
+        turned = call(
             builder, "llvm.x86.avx512.pshuf.b.512", BYTES, constant(BYTES, *4 * table), values
         )
-        return builder.xor(found, values)
+        return builder.xor(turned, values)
     upper = builder.and_(values, constant(BYTES, _UPPER))
     return builder.select(_among(builder, upper, _BASES), BYTES(None), constant(BYTES, _UPPER))
 
@@ -131,8 +131,8 @@ def _over_words(body: Any, doc: str) -> Any:
                 out = builder.add(first, builder.mul(block.index, I64(3 * ROW)))
                 for i, word in enumerate(words):
                     builder.store(word, element(builder, planes, plus(builder, out, i * ROW)))
-        found = builder.icmp_unsigned("!=", builder.load(seen), BYTES(None))
-        return builder.bitcast(found, I64)
+        bits = builder.icmp_unsigned("!=", builder.load(seen), BYTES(None))
+        return builder.bitcast(bits, I64)
 
     over_words.__doc__ = doc
     return over_words
@@ -179,14 +179,14 @@ def _exchange(builder: Any, rows: list[Any], distance: int, shift: int) -> None:
     low = constant(WORDS8, sum(group << i for i in range(0, 64, 2 * shift)))
     by = constant(WORDS8, shift)
 
-    def select(one: Any, other: Any) -> Any:
-        return bitwise(builder, lambda x, y, z: (x & y) | (~x & z), low, one, other)
+    def select(low_row: Any, other: Any) -> Any:
+        return bitwise(builder, lambda x, y, z: (x & y) | (~x & z), low, low_row, other)
 
     for i in range(8):
         if not i & distance:
-            one, other = rows[i], rows[i + distance]
-            rows[i] = select(one, builder.shl(other, by))
-            rows[i + distance] = select(builder.lshr(one, by), other)
+            low_row, other = rows[i], rows[i + distance]
+            rows[i] = select(low_row, builder.shl(other, by))
+            rows[i + distance] = select(builder.lshr(low_row, by), other)
 
 
 AT_ONCE = 8  # numbers that ``widen`` writes at a time
@@ -269,11 +269,11 @@ def pack_word(
             for values, out in packed:
                 store(builder, values, out, at)
         return size
-    left = cgutils.alloca_once_value(builder, bits)
+    unpacked = cgutils.alloca_once_value(builder, bits)
     with cgutils.for_range(builder, size) as loop:
-        rest = builder.load(left)
+        rest = builder.load(unpacked)
         bit = call(builder, "llvm.cttz.i64", I64, rest, I1(1))
-        builder.store(builder.and_(rest, builder.sub(rest, I64(1))), left)
+        builder.store(builder.and_(rest, builder.sub(rest, I64(1))), unpacked)
         to = builder.add(at, loop.index)
         builder.store(builder.trunc(bit, I8), element(builder, places, to))
         digit = cgutils.alloca_once_value(builder, I64(0))

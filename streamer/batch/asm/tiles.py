@@ -216,16 +216,16 @@ def mark_pitch(span):
 
 
 @njit(cache=True, nogil=True)
-def clear_beyond(found, first, span, stop):
+def clear_beyond(marks, first, span, stop):
     """Drop hits with ends beyond ``stop``; the ends of lane 0 start at first + 1."""
     for lane in range(lane_planes.LANES):
         room = stop - (first + BLOCK * span * lane)
         if room < BLOCK:
-            found[lane] &= (np.uint64(1) << np.uint64(max(room, 0))) - np.uint64(1)
+            marks[lane] &= (np.uint64(1) << np.uint64(max(room, 0))) - np.uint64(1)
 
 
 @njit(cache=True, nogil=True)
-def pack_block(found, lows, low_planes, number, span, lists, text, ahead):
+def pack_block(ends_at, lows, low_planes, number, span, lists, text, ahead):
     """Append the hits of the ``number``-th block with hits; return their number, and that of lanes.
 
     found uint64[512]: a word per lane, a bit per end. lows: the same for each plane, a ROW each.
@@ -235,8 +235,8 @@ def pack_block(found, lows, low_planes, number, span, lists, text, ahead):
     pitch = mark_pitch(span)
     full = 0
     for group in range(0, _GROUPS, 2):
-        low = occupied(load(found, 8 * group))
-        high: np.uint64 = occupied(load(found, 8 * group + 8))
+        low = occupied(load(ends_at, 8 * group))
+        high: np.uint64 = occupied(load(ends_at, 8 * group + 8))
         marks[group * pitch + number] = low
         marks[group * pitch + pitch + number] = high
         full += lane_planes.list_bits(words, full, np.uint32(8 * group), low | high << np.uint64(8))
@@ -251,7 +251,7 @@ def pack_block(found, lows, low_planes, number, span, lists, text, ahead):
             lane = np.int64(words[i])
             prefetch_far(text, ahead + lane_planes.LINE * i)
             count = lane_planes.pack_word(
-                found[lane], lows, 8 * byte * lane_planes.ROW + lane, lane_planes.ROW, planes,
+                ends_at[lane], lows, 8 * byte * lane_planes.ROW + lane, lane_planes.ROW, planes,
                 places, own_digits, begin + size,
             )  # fmt: skip
             infos[infos_at + lane] = np.uint32(size << _COUNT | count)
@@ -273,11 +273,11 @@ def take_found(lists, blocks, span, begin, k, low_planes, ends, distances, at):
             some = min(64, blocks.size - first)
             # marks after the last block are left over from another tile
             there = ~np.uint64(0) >> np.uint64(64 - some)
-            for one in range(8):
+            for bit in range(8):
                 at_mark = group * pitch + first
-                bits = marked(marks, at_mark, 1 << one)
+                bits = marked(marks, at_mark, 1 << bit)
                 bits &= there
-                place = (8 * group + one) << _LANE | first
+                place = (8 * group + bit) << _LANE | first
                 for part in range(0, some, lane_planes.LISTED):
                     full += lane_planes.list_bits(words, full, np.uint32(place + part), bits)
                     bits >>= np.uint64(lane_planes.LISTED)
@@ -357,15 +357,15 @@ def _letters(masks, letters, sets):
     for i in range(masks.size):
         mask = masks[i]
         plain &= mask == 1 or mask == 2 or mask == 4 or mask == 8
-        found = -1
+        known = -1
         for j in range(distinct):
             if sets[j] == mask:
-                found = j
-        if found < 0:
-            found = distinct
+                known = j
+        if known < 0:
+            known = distinct
             sets[distinct] = mask
             distinct += 1
-        letters[i] = found * WORDS
+        letters[i] = known * WORDS
     if not plain:
         return distinct
     for i in range(masks.size):
@@ -409,9 +409,9 @@ def _add_to_counter(counters, source, at, planes, value):
         carry = np.uint64(0)
         for plane in range(planes):
             bit = np.uint64(0) - np.uint64((value >> plane) & 1)
-            one = counters[source + plane * WORDS + word]
-            counters[at + plane * WORDS + word] = one ^ bit ^ carry
-            carry = (one & bit) | (carry & (one | bit))
+            digit = counters[source + plane * WORDS + word]
+            counters[at + plane * WORDS + word] = digit ^ bit ^ carry
+            carry = (digit & bit) | (carry & (digit | bit))
 
 
 @njit(cache=True, nogil=True)
@@ -455,7 +455,7 @@ def scan(
     the blocks with hits. stopped: uint8[1]; the scan ends once it is set.
     """
     begin, lead_blocks, span_blocks, end = tile
-    symbols, equal, state, deltas, counters, letters, united, found, lows = scratch
+    symbols, equal, state, deltas, counters, letters, united, marks, lows = scratch
     rows = masks.size
     distinct = _letters(masks, letters, sets)
     count_strips = strips.size - 1
@@ -530,20 +530,20 @@ def scan(
                 ahead = _further(ahead, height, ahead_end)
                 alive |= count(
                     counters, counter, planes, deltas, deltas_at,
-                    lows, j * WORDS, low_planes if last else 0, found, j * WORDS,
+                    lows, j * WORDS, low_planes if last else 0, marks, j * WORDS,
                 )  # fmt: skip
             strip += 1
         if strip == count_strips and alive != 0 and block >= lead_blocks:
-            lane_planes.transpose(found, 0, text, ahead)
+            lane_planes.transpose(marks, 0, text, ahead)
             ahead = _further(ahead, lane_planes.TRANSPOSE_LINES, ahead_end)
             first = begin + BLOCK * (block - lead_blocks)
             if begin + lane_planes.LANES * BLOCK * span_blocks > end:
-                clear_beyond(found, first, span_blocks, end)
+                clear_beyond(marks, first, span_blocks, end)
             for plane in range(low_planes):
                 lane_planes.transpose(lows, plane * lane_planes.ROW, text, ahead)
                 ahead = _further(ahead, lane_planes.TRANSPOSE_LINES, ahead_end)
             new, full = pack_block(
-                found, lows, low_planes, written, span_blocks, lists, text, ahead
+                marks, lows, low_planes, written, span_blocks, lists, text, ahead
             )
             ahead = _further(ahead, full, ahead_end)
             hits += new

@@ -329,5 +329,5 @@ def search(
     texts = [record.codes for record in as_records(text)]
     codes = texts[0] if len(texts) == 1 else np.concatenate([np.empty(0, np.uint8), *texts])
     offsets = np.concatenate([[0], np.cumsum(list(map(len, texts)))]).astype(np.int64)
-    found = prepared.find([SearchedText(codes, offsets)])
-    return concatenate([hits for _, hits in found]).structured()
+    parts = prepared.find([SearchedText(codes, offsets)])
+    return concatenate([hits for _, hits in parts]).structured()

@@ -90,23 +90,23 @@ def emit(counters, ids, count, some, planes, begin, start, words, written):
             own += np.uint64(counters[p * size + last + word] != 0)
         bins[:] = 0
         for i in range(own):
-            left = counters[listed[i] * size + last + word]
-            while left:
-                bins[trailing_zeros(left)] += np.uint64(1)
-                left &= left - np.uint64(1)
-        left = some[word]
-        while left:
-            bit = trailing_zeros(left)
-            left &= left - np.uint64(1)
+            hits = counters[listed[i] * size + last + word]
+            while hits:
+                bins[trailing_zeros(hits)] += np.uint64(1)
+                hits &= hits - np.uint64(1)
+        hits = some[word]
+        while hits:
+            bit = trailing_zeros(hits)
+            hits &= hits - np.uint64(1)
             bins[bit], to = to, to + bins[bit]
         window = np.uint64(start) + np.uint64(64) * place
         for i in range(own):
             p = listed[i]
             at = p * size + last + word
-            left = counters[at]
-            while left:
-                bit = trailing_zeros(left)
-                left &= left - np.uint64(1)
+            hits = counters[at]
+            while hits:
+                bit = trailing_zeros(hits)
+                hits &= hits - np.uint64(1)
                 words[bins[bit]] = _hit(counters, at, bit, planes, begin, ids[p], window + bit)
                 bins[bit] += np.uint64(1)
     return written + total
@@ -129,8 +129,8 @@ def prepare(patterns: Oriented) -> tuple[NDArray[np.int64], NDArray[np.uint32], 
     keys = patterns.codes.astype(np.int64) * length + np.arange(length)
     present = np.unique(keys[patterns.codes < GAP])
     rows = np.full((len(patterns), -(-length // STEP) * STEP), _NEVER, dtype=np.uint32)
-    found = (np.searchsorted(present, keys) + 2).astype(np.uint32)
-    rows[:, :length] = np.where(patterns.codes < GAP, found, np.uint32(_ALWAYS))
+    numbers = (np.searchsorted(present, keys) + 2).astype(np.uint32)
+    rows[:, :length] = np.where(patterns.codes < GAP, numbers, np.uint32(_ALWAYS))
     used = np.stack([present // length, present % length], axis=1)
     return used, np.ascontiguousarray(rows * np.uint32(ROW)), length
 
@@ -290,7 +290,7 @@ def _count_high(table, rows, p, at, begin, planes, counters, to):
 @njit(cache=True, nogil=True)
 def _scan(
     codes, first, stop, origin, used, rows, ids, planes, begin, slices, table, valid, some,
-    counters, found, words,
+    counters, hits, words,
 ):  # fmt: skip
     height = slices.size // (GAP * WORDS)
     begin = np.uint64(begin)
@@ -342,12 +342,10 @@ def _scan(
                         store(some, place, either(load(some, place), here))
                         hit |= occupied(here)
             if hit:
-                found[count] = ids[p]
+                hits[count] = ids[p]
                 count += 1
         if count:
-            stops = emit(
-                counters, found, count, some, planes, begin, first - origin, words, written
-            )
+            stops = emit(counters, hits, count, some, planes, begin, first - origin, words, written)
             if stops < 0:
                 return first, written, -stops
             written = stops

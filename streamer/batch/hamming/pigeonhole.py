@@ -232,18 +232,18 @@ def _pack(codes, first, count, symbols, gaps):
 @njit(cache=True, nogil=True)
 def _ask(bitmap, rank, text, place, mask, count, windows, lists):
     """Find the windows whose q-mer at ``place`` has a list, and its number; return their count."""
-    found = 0
+    asked = 0
     for s in range(count):
         kmer = text[s + place] & mask
-        windows[found] = s
-        lists[found] = kmer
-        found += np.int64((bitmap[kmer >> np.uint64(6)] >> (kmer & np.uint64(63))) & np.uint64(1))
-    for n in range(found):
+        windows[asked] = s
+        lists[asked] = kmer
+        asked += np.int64((bitmap[kmer >> np.uint64(6)] >> (kmer & np.uint64(63))) & np.uint64(1))
+    for n in range(asked):
         kmer = lists[n]
         below = (np.uint64(1) << (kmer & np.uint64(63))) - np.uint64(1)
         word = kmer >> np.uint64(6)
         lists[n] = np.uint64(rank[word]) + popcount(bitmap[word] & below)
-    return found
+    return asked
 
 
 @njit(cache=True, nogil=True)
@@ -267,13 +267,13 @@ def scan(
         _pack(codes, first, block + 32 * count, text, gaps)
         begun = written
         for i in range(places.size):
-            found = _ask(bitmap[i], rank[i], text, places[i], mask, block, windows, lists)
+            asked = _ask(bitmap[i], rank[i], text, places[i], mask, block, windows, lists)
             # take each step for all of them, so memory latencies overlap
-            for n in range(found):
+            for n in range(asked):
                 begins[n] = starts[lists[n]]
                 ends[n] = starts[lists[n] + np.uint64(1)]
                 prefetch(members, begins[n])
-            for n in range(found):
+            for n in range(asked):
                 s = windows[n]
                 for at in range(begins[n], ends[n]):
                     p = members[at]

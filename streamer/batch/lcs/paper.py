@@ -128,8 +128,8 @@ class RowByRow(HostPool):
     def sweep(self, passes: Passes) -> None:
         """Run the passes; the pool then holds their results."""
         for part, at in zip(passes.parts(), passes.at.tolist(), strict=True):
-            found = self.grown(part)
-            self.pool[at : at + found.size] = found
+            lengths = self.grown(part)
+            self.pool[at : at + lengths.size] = lengths
 
     def grown(self, part: Part) -> NDArray[np.uint32]:
         """Return the result of a pass: a bit per row, set where the length grows by it."""

@@ -148,8 +148,8 @@ class HostPool:
         """Return the first optimal row to cut each table at, and the length of its subsequence."""
         columns = (column.tolist() for column in (splits.first, splits.last, splits.rows))
         tasks = [partial(best_cut, self.pool, *table) for table in zip(*columns, strict=True)]
-        found = np.array(run_all(tasks, self._threads), dtype=np.int64).reshape(-1, 2)
-        return found[:, 0], found[:, 1]
+        pairs = np.array(run_all(tasks, self._threads), dtype=np.int64).reshape(-1, 2)
+        return pairs[:, 0], pairs[:, 1]
 
 
 def whole(pair: Pair, *, both: bool) -> tuple[Passes, Splits]:

@@ -297,7 +297,7 @@ def length_of(
     if not pair.cells:
         return pair.ends
     make = processors or processor_of
-    return pair.ends + _or_on_cpu(choice, lambda one: _length(pair, one, threads, on_cells, make))
+    return pair.ends + _or_on_cpu(choice, lambda used: _length(pair, used, threads, on_cells, make))
 
 
 def matching_of(
@@ -310,10 +310,10 @@ def matching_of(
         return Matching(swapped.in_b, swapped.in_a)
     pair = pair_of(a, b, symbols)
 
-    def solved(one: Choice) -> Solution:
+    def solved(used: Choice) -> Solution:
         solution = Solution(pair)
         if pair.cells:
-            _solve(solution, one, threads, on_cells, processors or processor_of)
+            _solve(solution, used, threads, on_cells, processors or processor_of)
         return solution
 
     solution = _or_on_cpu(choice, solved)
@@ -338,9 +338,9 @@ def _length(
     if method == "adaptive" and pair.cells > LEAF_CELLS:
         bounds = np.array([[0], [m], [0], [n]])
         limit = _worthwhile(bounds, choice, threads, alone=True)
-        found = diff.difference_of(pair, int(limit[0]))
-        if found != diff.GIVEN_UP:
-            return (m + n - found) // 2
+        difference = diff.difference_of(pair, int(limit[0]))
+        if difference != diff.GIVEN_UP:
+            return (m + n - difference) // 2
     if n == 1:
         return int((pair.a == pair.b[0]).any())
     processor = make(pair, choice, threads, on_cells)

@@ -202,9 +202,9 @@ class Matching:
     def blocks(self) -> NDArray[np.void]:
         """Return maximal runs of pairs adjacent in both sequences, in order (BLOCK_FIELDS)."""
         count = _blocks(self.in_a, self.in_b, np.empty((0, 3), dtype=np.int64))
-        found = np.empty((count, 3), dtype=np.int64)
-        _blocks(self.in_a, self.in_b, found)
-        return found.view(BLOCK_FIELDS).reshape(-1)
+        blocks = np.empty((count, 3), dtype=np.int64)
+        _blocks(self.in_a, self.in_b, blocks)
+        return blocks.view(BLOCK_FIELDS).reshape(-1)
 
     def identity(self) -> float:
         """Return the matched share of the longer sequence, 0 to 1; 1 for two empty ones.
@@ -227,7 +227,7 @@ class Matching:
 
 
 @njit(cache=True, nogil=True)
-def _blocks(in_a, in_b, found):
+def _blocks(in_a, in_b, blocks):
     """Count the runs, and write them if there is room."""
     count = 0
     i = 0
@@ -243,10 +243,10 @@ def _blocks(in_a, in_b, found):
         while i < in_a.size and j < in_b.size and in_a[i] and in_b[j]:
             i += 1
             j += 1
-        if count < found.shape[0]:
-            found[count, 0] = start
-            found[count, 1] = j - (i - start)
-            found[count, 2] = i - start
+        if count < blocks.shape[0]:
+            blocks[count, 0] = start
+            blocks[count, 1] = j - (i - start)
+            blocks[count, 2] = i - start
         count += 1
 
 

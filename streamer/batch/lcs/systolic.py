@@ -150,8 +150,8 @@ def _sweep(
             return lambda word, h: _matching(builder, h, [p[word] for p in plane_words], masks)
 
         def by_table(step: Any) -> Callable[[int, Any], Any]:
-            together = builder.zext(builder.load(builder.gep(symbols_at, [step])), I64)
-            entry = builder.gep(rows_at, [builder.mul(together, I64(count * LANES))])
+            row = builder.zext(builder.load(builder.gep(symbols_at, [step])), I64)
+            entry = builder.gep(rows_at, [builder.mul(row, I64(count * LANES))])
             return lambda word, h: builder.and_(load(entry, I64(word * LANES)), builder.not_(h))
 
         before = builder.block
@@ -291,16 +291,16 @@ def masks(b, bits, symbols):
 
 
 @njit(cache=True, nogil=True)
-def beside(b, together):
+def beside(b, pair):
     """Make the symbols (below 4) of all lanes at each step: two bits per lane, lane 0 lowest.
 
-    b: uint8[columns], together: uint8[columns + BEHIND]. Lanes outside the columns have symbol 0.
+    b: uint8[columns], pair: uint8[columns + BEHIND]. Lanes outside the columns have symbol 0.
     """
     columns = b.size
-    together[:columns] = b
-    together[columns:] = 0
+    pair[:columns] = b
+    pair[columns:] = 0
     for lane in range(1, LANES):
-        later = together[LAG * lane : LAG * lane + columns]
+        later = pair[LAG * lane : LAG * lane + columns]
         for c in range(columns):
             later[c] |= np.uint8(b[c] << np.uint8(2 * lane))
 
@@ -321,10 +321,10 @@ def tabulate(planes, bits, words, matches, table):
         matches[vectors + i] = low & ~high & rows
         matches[2 * vectors + i] = ~low & high
         matches[3 * vectors + i] = low & high
-    for together in range(TABLE_ROWS):
-        entry = table[together * vectors : (together + 1) * vectors]
+    for symbols in range(TABLE_ROWS):
+        entry = table[symbols * vectors : (symbols + 1) * vectors]
         for lane in range(LANES):
-            of_symbol = matches[((together >> (2 * lane)) & 3) * vectors :]
+            of_symbol = matches[((symbols >> (2 * lane)) & 3) * vectors :]
             for word in range(words):
                 entry[word * LANES + lane] = of_symbol[word * LANES + lane]
 

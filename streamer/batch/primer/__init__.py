@@ -214,11 +214,11 @@ def on_cpu(alpha: Alpha, k: int, method: str, threads: int) -> Improve:
         return _bit_parallel(alpha, k, threads, method)
     from streamer.batch.primer import paper
 
-    one, other = paper.conventional_longest_prefix, paper.alternative_longest_prefix
+    conventional, other = paper.conventional_longest_prefix, paper.alternative_longest_prefix
     solvers: dict[str, Any] = {
-        "conventional": partial(paper.coarse, one, threads=1),
+        "conventional": partial(paper.coarse, conventional, threads=1),
         "alternative": partial(paper.coarse, other, threads=1),
-        "conventional-coarse": partial(paper.coarse, one, threads=threads),
+        "conventional-coarse": partial(paper.coarse, conventional, threads=threads),
         "alternative-coarse": partial(paper.coarse, other, threads=threads),
         "alternative-fine": partial(paper.fine, threads=threads),
         "alternative-coarse-fine": partial(paper.coarse_fine, threads=threads),

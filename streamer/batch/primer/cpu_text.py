@@ -210,10 +210,10 @@ def runs_of_hits(
     room = 1024
     while True:
         columns = np.empty((4, room), dtype=np.int64)
-        found = _runs(lowest, limit, windows, *span, *columns)
-        if found <= room:
-            return columns[:, :found]
-        room = found
+        count = _runs(lowest, limit, windows, *span, *columns)
+        if count <= room:
+            return columns[:, :count]
+        room = count
 
 
 WORD = 64
@@ -399,10 +399,10 @@ class CpuText:
         def runs(lowest: NDArray[np.int16], count: int, span: tuple[int, int]) -> Columns:
             return runs_of_hits(lowest, self.k - 1, count, span)
 
-        found = [
+        parts = [
             (group[lanes], *rest) for group, (lanes, *rest) in self._scanned(firsts, ends, runs)
         ]
-        return BlockHits(*map(np.concatenate, zip(*found, strict=True)))
+        return BlockHits(*map(np.concatenate, zip(*parts, strict=True)))
 
     def nearest(self, firsts: Columns, ends: Columns) -> tuple[Columns, Columns, Columns]:
         """Find the tile (from, until) where each window is closest, and its differences there."""
@@ -438,8 +438,8 @@ class CpuText:
             return look(lowest, group.size, span)
 
         pairs = [(group, span) for group in groups for span in spans]
-        found = run_all([partial(task, group, span) for group, span in pairs], self.threads)
-        return zip((group for group, _ in pairs), found, strict=True)
+        scanned = run_all([partial(task, group, span) for group, span in pairs], self.threads)
+        return zip((group for group, _ in pairs), scanned, strict=True)
 
     def _spans(self, groups: int, longest: int) -> list[tuple[int, int]]:
         """Split the text into spans: enough for the threads, but long beside their overlaps."""

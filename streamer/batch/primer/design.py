@@ -137,18 +137,18 @@ def pairs(
     order = np.argsort(ends, kind="stable")
     ends = ends[order]
     possible = []
-    for i, one in enumerate(left):
-        first = np.searchsorted(ends, one.start + limits.product.low)
-        last = np.searchsorted(ends, one.start + limits.product.high, side="right")
+    for i, own in enumerate(left):
+        first = np.searchsorted(ends, own.start + limits.product.low)
+        last = np.searchsorted(ends, own.start + limits.product.high, side="right")
         for j in order[first:last].tolist():
-            difference = abs(one.tm - right[j].tm)
-            if right[j].start >= one.end and difference <= limits.tm_difference:
+            difference = abs(own.tm - right[j].tm)
+            if right[j].start >= own.end and difference <= limits.tm_difference:
                 possible.append((difference, i, j))
     chosen: list[tuple[Primer, Primer, float]] = []
     for _, i, j in sorted(possible):
         if len(chosen) == limits.pairs:
             break
-        if any(_overlap(left[i], one) or _overlap(right[j], other) for one, other, _ in chosen):
+        if any(_overlap(left[i], own) or _overlap(right[j], other) for own, other, _ in chosen):
             continue
         dimer = float(thermo.calc_heterodimer(left[i].sequence, right[j].sequence).tm)
         if dimer <= limits.dimer_tm:
@@ -156,8 +156,8 @@ def pairs(
     return sorted(chosen, key=lambda pair: (pair[0].start, pair[1].end))
 
 
-def _overlap(one: Primer, other: Primer) -> bool:
-    return one.start < other.end and other.start < one.end
+def _overlap(primer: Primer, other: Primer) -> bool:
+    return primer.start < other.end and other.start < primer.end
 
 
 def letters(codes: NDArray[np.uint8], strand: str) -> str:

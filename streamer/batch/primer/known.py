@@ -45,8 +45,8 @@ def differences(
         return least
     for pieces in chunks(beta, 2 * alpha.longest() + 1, both=both):
         text = CpuText(alpha, joined(pieces), alpha.longest(), threads)
-        _, _, found = text.nearest(alpha.offsets[some], alpha.offsets[some + 1])
-        least[some] = np.minimum(least[some], found)
+        _, _, nearest = text.nearest(alpha.offsets[some], alpha.offsets[some + 1])
+        least[some] = np.minimum(least[some], nearest)
     return least
 
 
@@ -62,19 +62,19 @@ class PrimerPlace:
 
 def places(primer: Masks, records: Sequence[Codes]) -> list[PrimerPlace]:
     """Find every exact occurrence of a primer in the records of alpha, on either strand."""
-    found: list[PrimerPlace] = []
+    listed: list[PrimerPlace] = []
     wanted = {"+": _expression(primer), "-": _expression(reverse_complement(primer))}
     for index, record in enumerate(records if primer.size else ()):
         text = record.tobytes()
         for strand, expression in wanted.items():
             match = expression.search(text)
             while match is not None:
-                found.append(PrimerPlace(index, *match.span(), strand))
+                listed.append(PrimerPlace(index, *match.span(), strand))
                 match = expression.search(text, match.start() + 1)
-    return sorted(found, key=lambda place: (place.alpha, place.start, place.strand))
+    return sorted(listed, key=lambda place: (place.alpha, place.start, place.strand))
 
 
 def _expression(primer: Masks) -> re.Pattern[bytes]:
     """Return an expression for base codes that the letters match."""
-    bases = [bytes(code for code in range(4) if one >> code & 1) for one in primer.tolist()]
-    return re.compile(b"".join(one if len(one) == 1 else b"[" + one + b"]" for one in bases))
+    bases = [bytes(code for code in range(4) if base >> code & 1) for base in primer.tolist()]
+    return re.compile(b"".join(base if len(base) == 1 else b"[" + base + b"]" for base in bases))

@@ -83,10 +83,10 @@ class PaperSearch:
             # successive batches of matrices (section 4), until one reaches alpha's end
             starts = unfinished[at : at + PAPER_BATCH]
             lengths, _ = longest_prefixes(self._method, alpha, piece, self._k, starts)
-            found = begin + starts + lengths
-            reach[starts] = np.maximum(reach[starts], found)
-            if found.max() >= end:
-                reach[starts[found >= end][0] :] = end
+            stops = begin + starts + lengths
+            reach[starts] = np.maximum(reach[starts], stops)
+            if stops.max() >= end:
+                reach[starts[stops >= end][0] :] = end
                 return
 
 
@@ -174,18 +174,18 @@ class WindowSearch:
             self._window = max(1, int(np.median(lengths)) + 2 - SHARED)
         window = shape.window if shape else self._window
         at, end = stretches(self._alpha, reach, 1)
-        left = blocks(at, end, reach, self._alpha.ends, window)
+        spans = blocks(at, end, reach, self._alpha.ends, window)
         dropped = False
         if shape is not None:
-            whole = np.flatnonzero(left[2] - left[1] == shape.window)[:MOST_WINDOWS]
-            some = np.ascontiguousarray(left[:, whole])
+            whole = np.flatnonzero(spans[2] - spans[1] == shape.window)[:MOST_WINDOWS]
+            some = np.ascontiguousarray(spans[:, whole])
             if some.size:
                 table = text.table(some, shape.pieces, shape.symbols, shape.errors)
                 dropped |= self._settled(text, some, text.seeded(table, first, stop), reach)
-            left = np.delete(left, whole, axis=1)
+            spans = np.delete(spans, whole, axis=1)
         spent = scanned = 0.0
-        for begin in range(0, left.shape[1], device.MOST_WINDOWS):
-            some = np.ascontiguousarray(left[:, begin : begin + device.MOST_WINDOWS])
+        for begin in range(0, spans.shape[1], device.MOST_WINDOWS):
+            some = np.ascontiguousarray(spans[:, begin : begin + device.MOST_WINDOWS])
             hits = text.scanned(some, first, stop)
             dropped |= self._settled(text, some, hits, reach)
             rows = float(np.median(some[2] - some[0])) + 1
@@ -210,12 +210,12 @@ class WindowSearch:
     def _raise(
         self, text: GpuText, some: Columns, hits: GpuHits, reach: Columns, rows: int
     ) -> None:
-        left, long = text.raise_reaches(some, hits, reach, rows)
-        if left.size:
+        remaining, long = text.raise_reaches(some, hits, reach, rows)
+        if remaining.size:
             # matches with more rows than a GPU thread can hold
-            tile = ((left >> np.uint64(12)) & np.uint64((1 << 28) - 1)).astype(np.int64)
+            tile = ((remaining >> np.uint64(12)) & np.uint64((1 << 28) - 1)).astype(np.int64)
             near = hits.offset + hits.step * tile
-            slack = (left & np.uint64(0xFFF)).astype(np.int64)
+            slack = (remaining & np.uint64(0xFFF)).astype(np.int64)
             # highest start first among the places of a block, as settle expects
             self._alpha.raise_later(reach)
             order = np.lexsort((-long[1], long[0]))

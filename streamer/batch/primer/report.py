@@ -60,10 +60,10 @@ class PrimerReport:
                 continue
             right = design.primers(record.codes, shortest, limits, "-")
             chosen = design.pairs(left, right, limits)
-            for number, (one, other, dimer) in enumerate(chosen, 1):
-                for primer in (one, other):
+            for number, (forward, other, dimer) in enumerate(chosen, 1):
+                for primer in (forward, other):
                     row = _row(record.name, primer) | {"pair": number}
-                    row |= {"product": other.end - one.start, "pair_dimer_tm": round(dimer, 2)}
+                    row |= {"product": other.end - forward.start, "pair_dimer_tm": round(dimer, 2)}
                     rows.append((index, row))
         return rows
 
@@ -140,10 +140,10 @@ class PrimerReport:
 
     def _known_rows(self) -> Table:
         rows: list[tuple[Any, ...]] = []
-        for name, count, found in self._known:
+        for name, count, places in self._known:
             rows += [
                 (name, self._names[place.alpha], place.start, place.end, place.strand, count)
-                for place in found
+                for place in places
             ] or [(name, None, None, None, None, count)]
         return Table(
             {name: texts([row[i] for row in rows]) for i, name in enumerate(KNOWN_COLUMNS)}
@@ -156,8 +156,8 @@ class PrimerReport:
         for index, row in self._primers:
             pair = str(row.get("pair", ""))
             chosen[index].append(Bar(row["start"], row["end"], row["strand"], pair))
-        for _, count, found in self._known:
-            for place in found:
+        for _, count, places in self._known:
+            for place in places:
                 placed[place.alpha].append(Bar(place.start, place.end, place.strand, str(count)))
         for index, record in enumerate(self._records):
             lengths = np.zeros(record.codes.size, dtype=np.int64)

@@ -258,9 +258,9 @@ def _look_up(text: CpuText, reach: Columns, table: SeedTable, whole: Columns) ->
     covered = np.zeros(reach.size + 1, dtype=np.int64)
     np.add.at(covered, whole[0], 1)
     np.add.at(covered, whole[1] + 1, -1)
-    left = np.flatnonzero((np.cumsum(covered)[:-1] == 0) & (reach < ends))
-    if left.size:
-        others = blocks(left, left + 1, reach, ends, rows)
+    open_ = np.flatnonzero((np.cumsum(covered)[:-1] == 0) & (reach < ends))
+    if open_.size:
+        others = blocks(open_, open_ + 1, reach, ends, rows)
         settle(text, reach, others, text.hits(others[1], others[2]))
 
 
@@ -272,13 +272,13 @@ def find(text: CpuText, table: SeedTable) -> BlockHits:
         room, shape = 4096, table.shape
         while True:
             keys = np.empty(room, dtype=np.uint64)
-            found = _pass(
+            count = _pass(
                 codes, *span, table.masks, shape.window, shape.symbols, text.k, table.begins,
                 table.entries, keys,
             )  # fmt: skip
-            if found <= room:
-                return np.unique(keys[:found])
-            room = found
+            if count <= room:
+                return np.unique(keys[:count])
+            room = count
 
     spans = split_range(0, codes.size, -(-codes.size // SEGMENT))
     keys = run_all([partial(task, span) for span in spans], text.threads)

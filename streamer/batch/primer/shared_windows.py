@@ -157,12 +157,12 @@ def settle(text: CpuText, reach: Columns, blocks: Columns, hits: BlockHits) -> t
     def extend(near: Columns, start: Columns, floor: Columns) -> Columns:
         nonlocal spent
         hit = BlockHits(*(column[near] for column in hits))
-        found = text.reaches(start, floor, window_end[near], hit)
-        rows = found - start
+        reached = text.reaches(start, floor, window_end[near], hit)
+        rows = reached - start
         cells = (rows + 64) * (rows + 2 * text.k + hit.end - hit.begin)
         spent += int(cells.sum()) + SETUP * start.size
-        np.maximum.at(reach, start, found)
-        return found
+        np.maximum.at(reach, start, reached)
+        return reached
 
     begins, where = np.unique(first, return_index=True)
     lasts = anchor[where]
