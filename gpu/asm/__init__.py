@@ -140,17 +140,17 @@ class Searcher:
             return
         searches = max(map(len, self._alike))
         sliced = SlicedText(text, size, self._longest + self._k, searches, self._space)
-        left = self._memory // 4 * 3 - TEXT_BYTES * sliced.words
-        most = int(min(BATCH_BYTES, left) // (self._word_bytes() * sliced.words))
+        room = self._memory // 4 * 3 - TEXT_BYTES * sliced.words
+        most = int(min(BATCH_BYTES, room) // (self._word_bytes() * sliced.words))
         most = max(1, min(GRID_Y, most))
         for numbers in self._alike:
             for first, stop in split_range(0, len(numbers), -(-len(numbers) // most)):
                 batch = tuple(numbers[first:stop])
                 if batch not in self._uploaded:
                     self._uploaded[batch] = SlicedPatterns([self._patterns[i] for i in batch])
-                found = scan(sliced, self._uploaded[batch], self._k, limit, lead, self._space)
-                limit -= found.total
-                yield batch, found
+                hits = scan(sliced, self._uploaded[batch], self._k, limit, lead, self._space)
+                limit -= hits.total
+                yield batch, hits
 
 
 def _alike(patterns: Sequence[Masks]) -> list[list[int]]:

@@ -331,9 +331,9 @@ def strip_of(rows: int, apart: int) -> Any:
     ``letters``, mark where each column has the row's letter; addresses are in bytes.
     """
 
-    def simulated(*given: Any) -> Any:
-        words = list(given[: 2 * rows + 2 * COLUMNS])
-        letters, equal, mine = given[-3:]
+    def simulated(*values: Any) -> Any:
+        words = list(values[: 2 * rows + 2 * COLUMNS])
+        letters, equal, mine = values[-3:]
         for i in range(rows):
             vp, vm = words[2 * i : 2 * i + 2]
             for column in range(COLUMNS):
@@ -372,15 +372,15 @@ def score_of(planes: int) -> Any:
                 lines += [f"lop3.b32 {new}, {old}, {hm}, carry, 0x96;"]
                 lines += [f"lop3.b32 carry, {old}, {hm}, carry, 0xE8;"]
 
-    def simulated(*given: Any) -> Any:
-        score, out = list(given[:planes]), []
+    def simulated(*values: Any) -> Any:
+        score, out = list(values[:planes]), []
         for c in range(COLUMNS):
-            hp, hm = given[planes + 2 * c : planes + 2 * c + 2]
+            hp, hm = values[planes + 2 * c : planes + 2 * c + 2]
             carry = np.uint32(0)
             for p in range(planes):
-                one, other = score[p], hm if p else hp | hm
-                score[p] = one ^ other ^ carry
-                carry = (one & other) | (carry & (one | other))
+                this, other = score[p], hm if p else hp | hm
+                score[p] = this ^ other ^ carry
+                carry = (this & other) | (carry & (this | other))
             out += [list(score)]
         return tuple(out[c][p] for p in range(planes) for c in range(COLUMNS))
 
@@ -388,8 +388,8 @@ def score_of(planes: int) -> Any:
     return instruction(" ".join([*lines, "}"]), ("u32",) * size, arguments, simulated)
 
 
-def _entered(*given: Any) -> Any:
-    words, left, (keep, more) = given[:COLUMNS], given[COLUMNS : 2 * COLUMNS], given[-2:]
+def _entered(*values: Any) -> Any:
+    words, left, (keep, more) = values[:COLUMNS], values[COLUMNS : 2 * COLUMNS], values[-2:]
     one = np.uint32(1)
     return tuple(
         ((a << one) | (b >> np.uint32(31))) & keep | more for a, b in zip(words, left, strict=True)
@@ -427,10 +427,10 @@ def base_words(threads: int) -> Any:
             lines += [f"lop3.b32 x, {a}, {b}, {gap}, {table};"]
             lines += [f"st.shared.u32 [at + {4 * threads * (COLUMNS * x + c)}], x;"]
 
-    def simulated(*given: Any) -> None:
-        equal, mine = given[-2:]
+    def simulated(*values: Any) -> None:
+        equal, mine = values[-2:]
         for c in range(COLUMNS):
-            a, b, gap = given[c], given[COLUMNS + c], given[2 * COLUMNS + c]
+            a, b, gap = values[c], values[COLUMNS + c], values[2 * COLUMNS + c]
             for x, word in enumerate((~(a | b | gap), a & ~b, b & ~a, a & b)):
                 equal[int(mine) // 4 + threads * (COLUMNS * x + c)] = word
 

@@ -279,10 +279,10 @@ def emit(tile: int, each: int) -> Callable[..., None]:
 COUNT_THREADS = 1024  # threads per block; a power of two from 32 to 1,024
 
 
-def _full_adder(total: str, one: str, other: str, carry: str) -> str:
+def _full_adder(total: str, own: str, other: str, carry: str) -> str:
     """total += one + other, bit by bit; carry may be one of them."""
     return (
-        f"lop3.b32 t, {total}, {one}, {other}, 0x96; lop3.b32 {carry}, {total}, {one}, {other}, "
+        f"lop3.b32 t, {total}, {own}, {other}, 0x96; lop3.b32 {carry}, {total}, {own}, {other}, "
         f"0xE8; mov.b32 {total}, t;"
     )
 

@@ -46,11 +46,11 @@ STEPS = 8  # words per thread of ``count`` and ``emit``, THREADS apart
 
 
 @device_function
-def word_of_ends(found, search, word, low, high):
+def word_of_ends(marks, search, word, low, high):
     """A word of hits whose ends lie in (low, high]."""
     bits = np.uint32(0)
-    if word < found.shape[2]:
-        bits = found[search, 0, word]
+    if word < marks.shape[2]:
+        bits = marks[search, 0, word]
         first = word * 32 + 1
         if bits != np.uint32(0) and (first <= low or first + 31 > high):
             keep = np.uint32(0)
@@ -69,13 +69,13 @@ def count(threads: int) -> Callable[..., None]:
     """
     warps = threads // 32
 
-    def kernel(found, low, high, counts):
+    def kernel(marks, low, high, counts):
         sums = cuda.shared.array(warps, np.uint32)
         search = cuda.blockIdx.y
         first = np.int64(cuda.blockIdx.x) * (threads * STEPS) + cuda.threadIdx.x
         total = np.uint32(0)
         for i in range(STEPS):
-            bits = word_of_ends(found, search, first + i * threads, low, high)
+            bits = word_of_ends(marks, search, first + i * threads, low, high)
             total = np.uint32(total + population(np.uint64(bits)))
         for step in range(5):
             other = cuda.shfl_xor_sync(ALL_LANES, as_signed(total), 1 << step)
@@ -102,7 +102,7 @@ def emit(threads: int) -> Callable[..., None]:
     warps = threads // 32
     room = 32 * threads
 
-    def kernel(found, low, high, k, low_planes, places, ends, distances):
+    def kernel(marks, low, high, k, low_planes, places, ends, distances):
         staged = cuda.shared.array(room, np.uint32)
         sums = cuda.shared.array(warps, np.uint32)
         search = cuda.blockIdx.y
@@ -117,7 +117,7 @@ def emit(threads: int) -> Callable[..., None]:
         for i in range(STEPS):
             start = np.int64(cuda.blockIdx.x * STEPS + i) * threads
             word = start + thread
-            bits = word_of_ends(found, search, word, low, high)
+            bits = word_of_ends(marks, search, word, low, high)
             mine = population(np.uint64(bits))
             upto = sum_to_lane(mine, lane)
             if lane == 31:
@@ -141,7 +141,7 @@ def emit(threads: int) -> Callable[..., None]:
                 word = np.uint64(np.uint64(start) + np.uint64(end >> 5))
                 distance = nothing
                 for plane in range(1, 1 + low_planes):
-                    digit = np.uint32(found[search, plane, word] >> np.uint32(end & 31))
+                    digit = np.uint32(marks[search, plane, word] >> np.uint32(end & 31))
                     distance = np.int32(
                         distance + np.int32(np.uint32(digit & np.uint32(1)) << np.uint32(plane - 1))
                     )
@@ -246,7 +246,7 @@ def pasm_row(codes, mask, last, i, above, row):
             row[j] = np.int32(1 + min(above[j], min(above[j - 1], along)))
 
 
-def collect(row, k, low_planes, found):
+def collect(row, k, low_planes, marks):
     """The last row of D as bits: found[0] where D <= k, then the low bits of D - k - 1.
 
     Bit i of word w is the end 32 w + i + 1. One thread per end, blocks of whole warps.
@@ -256,14 +256,14 @@ def collect(row, k, low_planes, found):
     if end < row.size:
         away = np.int32(row[end] - k - 1)
     word = (end - 1) >> 5
-    first = (end - 1) & 31 == 0 and word < found.shape[1]
+    first = (end - 1) & 31 == 0 and word < marks.shape[1]
     bits = cuda.ballot_sync(ALL_LANES, away < 0)
     if first:
-        found[0, word] = bits
+        marks[0, word] = bits
     for plane in range(low_planes):
         bits = cuda.ballot_sync(ALL_LANES, (away >> plane) & 1)
         if first:
-            found[1 + plane, word] = bits
+            marks[1 + plane, word] = bits
 
 
 WSPASM_THREADS = 1024  # threads per block, the columns of one group; a multiple of 32
@@ -282,7 +282,7 @@ def wspasm(threads: int, groups: int, shared: bool) -> Callable[..., None]:
     text_room = columns if shared else 1
     pattern_room = LONGEST if shared else 1
 
-    def kernel(codes, pattern, rows, last, k, halo, low_planes, matrix, found):
+    def kernel(codes, pattern, rows, last, k, halo, low_planes, matrix, marks):
         text_here = cuda.shared.array(text_room, np.uint8)
         pattern_here = cuda.shared.array(pattern_room, np.uint8)
         values = cuda.local.array(groups, np.int32)
@@ -343,14 +343,14 @@ def wspasm(threads: int, groups: int, shared: bool) -> Callable[..., None]:
                 away = np.int32(0)
                 if j > halo and at < codes.size:
                     away = np.int32(values[group] - k - 1)
-                first = lane == 0 and j > halo and (at >> 5) < found.shape[1]
+                first = lane == 0 and j > halo and (at >> 5) < marks.shape[1]
                 bits = cuda.ballot_sync(ALL_LANES, away < 0)
                 if first:
-                    found[0, at >> 5] = bits
+                    marks[0, at >> 5] = bits
                 for plane in range(low_planes):
                     bits = cuda.ballot_sync(ALL_LANES, (away >> plane) & 1)
                     if first:
-                        found[1 + plane, at >> 5] = bits
+                        marks[1 + plane, at >> 5] = bits
             cuda.syncthreads()
             tile += cuda.gridDim.x
 
@@ -437,12 +437,12 @@ class _RowSearch:
 
     def listed(self, low: int, limit: int) -> Listed:
         """The hits with low < end."""
-        found, k, space = self._found, self._k, self._space
-        blocks = grid(found.shape[2], LIST_THREADS * STEPS)
+        marks, k, space = self._found, self._k, self._space
+        blocks = grid(marks.shape[2], LIST_THREADS * STEPS)
         span = (low, self._codes.size)
         counts = space.shaped("counts of words", (1, blocks), np.int64)
         launch = ((blocks, 1), LIST_THREADS)
-        made(count, LIST_THREADS)[launch](found, *span, counts)
+        made(count, LIST_THREADS)[launch](marks, *span, counts)
         places, begins = places_of(counts.reshape(blocks), blocks, 1, space)
         total = int(begins.copy_to_host()[1])
         if total > limit:
@@ -451,6 +451,6 @@ class _RowSearch:
         distances = space.array("distances", total, np.uint16)
         if total:
             made(emit, LIST_THREADS)[launch](
-                found, *span, k, k.bit_length(), places, ends, distances
+                marks, *span, k, k.bit_length(), places, ends, distances
             )
         return Listed(ends, distances, np.array([0, total]))

@@ -154,8 +154,8 @@ else:
 def numba_type(name: str) -> Any:
     """The numba type of a name such as "uint32" or "uint64[::1]"."""
     scalar, _, dimensions = name.partition("[")
-    found: Any = getattr(types, scalar)
-    return types.Array(found, dimensions.count(",") + 1, "C") if dimensions else found
+    kind: Any = getattr(types, scalar)
+    return types.Array(kind, dimensions.count(",") + 1, "C") if dimensions else kind
 
 
 @device_function
@@ -302,18 +302,18 @@ lowest_bit = instruction(
 """The index of the lowest set bit of a nonzero word."""
 
 
-def _exchange(one: str, other: str, shift: int) -> str:
+def _exchange(own: str, other: str, shift: int) -> str:
     """Per 2 * shift bits, exchange the high half of one word with the low half of the other."""
     if shift >= 8:
         low, high = ("0x5410", "0x7632") if shift == 16 else ("0x6240", "0x7351")
         return (
-            f"prmt.b32 x, {one}, {other}, {low}; prmt.b32 {other}, {one}, {other}, {high}; "
-            f"mov.b32 {one}, x;"
+            f"prmt.b32 x, {own}, {other}, {low}; prmt.b32 {other}, {own}, {other}, {high}; "
+            f"mov.b32 {own}, x;"
         )
     mask = sum(((1 << shift) - 1) << i for i in range(0, 32, 2 * shift))
     return (
-        f"shl.b32 x, {other}, {shift}; shr.b32 y, {one}, {shift}; "
-        f"lop3.b32 {one}, {one}, x, {mask}, {SELECT}; "
+        f"shl.b32 x, {other}, {shift}; shr.b32 y, {own}, {shift}; "
+        f"lop3.b32 {own}, {own}, x, {mask}, {SELECT}; "
         f"lop3.b32 {other}, y, {other}, {mask}, {SELECT};"
     )
 

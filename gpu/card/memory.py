@@ -41,9 +41,9 @@ def check_room(what: str, size: int, cards: Iterable[int], limit: int = 0) -> No
     """
     for number in cards:
         with card_active(number):
-            left = min(free_memory(), limit or 1 << 62)
-        if size > left:
-            raise CardMemoryError(what, size, left)
+            room = min(free_memory(), limit or 1 << 62)
+        if size > room:
+            raise CardMemoryError(what, size, room)
 
 
 class Budget:

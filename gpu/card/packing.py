@@ -221,7 +221,7 @@ def _squeeze_letters(letters, first, stop, packed):
 @njit(cache=True, nogil=True)
 def _translate_letters(letters, table, first, stop, k, packed, starts):
     """As ``_squeeze_letters``, letter by letter; returns as ``pack_letters_into``."""
-    found = _NO_GAPS
+    kind = _NO_GAPS
     for begin in range(first, stop, 16):
         end = min(begin + 16, stop)
         value = np.uint64(0)
@@ -230,11 +230,11 @@ def _translate_letters(letters, table, first, stop, k, packed, starts):
             if code > 3:
                 if code == INVALID:
                     return at
-                found = GAPS
+                kind = GAPS
                 clear_bits(starts, max(at - k + 1, 0), at + 1)
             value = (value << np.uint64(2)) | (np.uint64(code) & np.uint64(3))
         packed[begin >> 4] = np.uint32(value << np.uint64(2 * (16 - (end - begin))))
-    return found
+    return kind
 
 
 @njit(cache=True, nogil=True)
@@ -244,7 +244,7 @@ def pack_letters_into(letters, table, offsets, k, packed, starts):
     table: LETTER_TO_CODE. packed, starts: uint32, of ``packed_sizes``; spare words are not written.
     """
     read = 0
-    found = _NO_GAPS
+    first = _NO_GAPS
     for begin in range(0, letters.size, BLOCK):
         end = min(begin + BLOCK, letters.size)
         read = open_windows(offsets, k, read, begin, end, starts)
@@ -254,5 +254,5 @@ def pack_letters_into(letters, table, offsets, k, packed, starts):
         bad = _translate_letters(letters, table, whole, end, k, packed, starts)
         if bad >= 0:
             return bad
-        found = min(found, bad)
-    return found
+        first = min(first, bad)
+    return first

@@ -149,12 +149,12 @@ def lookup(shape: BucketShape, canonical: bool) -> Callable[..., None]:
             if long:
                 a, b = load_pair(table, np.uint64(bucket * np.uint64(2)))
                 c, d = load_pair(table, np.uint64(np.uint64(bucket * np.uint64(2)) + np.uint64(1)))
-                found = np.uint64(holds(c, repeated) | holds(d, repeated))
-                found = np.uint64(found | np.uint64(holds(a, repeated) | holds(b, repeated)))
+                there = np.uint64(holds(c, repeated) | holds(d, repeated))
+                there = np.uint64(there | np.uint64(holds(a, repeated) | holds(b, repeated)))
             else:
                 a, b = load_pair(table, bucket)
-                found = np.uint64(holds(a, repeated) | holds(b, repeated))
-            matched = found != np.uint64(0) and np.uint64(a & _FLAG) != np.uint64(0)
+                there = np.uint64(holds(a, repeated) | holds(b, repeated))
+            matched = there != np.uint64(0) and np.uint64(a & _FLAG) != np.uint64(0)
             if not matched and np.uint64(b & _FLAG) != np.uint64(0):
                 matched = descend(window, jump, nodes, leaves)
         write_votes(matches, word, start, matched)

@@ -110,7 +110,7 @@ def shuffle(k: int, with_words: bool) -> Callable[..., None]:
         exmap = np.uint64(0)
         prefix = np.uint32(0)
         node = np.uint32(0)
-        found = np.uint32(0)
+        bits = np.uint32(0)
         slots = np.uint32(0)
         if with_words:
             # one word per window, so a warp's share of the match buffer is known beforehand
@@ -165,15 +165,15 @@ def shuffle(k: int, with_words: bool) -> Callable[..., None]:
                     path = np.uint32(0)
                 going = np.uint32(active & exists)
                 if lane == np.uint32(k - 1):
-                    found = np.uint32(found | np.uint32(going << np.uint32((j + 33 - k) & 31)))
+                    bits = np.uint32(bits | np.uint32(going << np.uint32((j + 33 - k) & 31)))
                     if j == flush:
                         at = np.uint32(base + np.uint32(j))
                         # the first group has symbols before the piece's first window ends
                         if at >= np.uint32(first + np.uint32(k - 1)):
                             out = np.uint32(np.uint32(at - np.uint32(k - 1)) >> np.uint32(5))
                             if out < np.uint32(matches.size):
-                                matches[out] = found
-                        found = np.uint32(0)
+                                matches[out] = bits
+                        bits = np.uint32(0)
                 if with_words:
                     report = np.uint32(active & np.uint32(exists ^ np.uint32(1)))
                     if lane == np.uint32(k - 1):
@@ -227,12 +227,12 @@ def generate_next_depth(states, symbol):
 
 
 @device_function
-def report(mismatch, symbol, depth, node, k, mirror, found):
+def report(mismatch, symbol, depth, node, k, mirror, out):
     """Write the event at a symbol and depth: the bit of a match, and the word if it fits.
 
-    found: (matches, words, counter).
+    out: (matches, words, counter).
     """
-    matches, words, counter = found
+    matches, words, counter = out
     start = np.uint32(symbol + np.uint32(1) - depth)
     if mirror:
         start = np.uint32(np.uint32(mirror - k) - start)
@@ -262,7 +262,7 @@ def naive(
     active uint32[grid, N] (zeros before and after), matches uint32[W] (zeros before), words
     uint64[capacity] (size 0: no words), counter uint32[1].
     """
-    found = (matches, words, counter)
+    out = (matches, words, counter)
     levels = k // np.uint32(3)
     block = cuda.blockIdx.x
     first = np.uint32(np.uint32(block) * piece)
@@ -296,15 +296,15 @@ def naive(
                                             + children_before(exmap, np.uint64(group))
                                         )
                                         if depth + 3 == k:
-                                            report(False, position, k, child, k, mirror, found)
+                                            report(False, position, k, child, k, mirror, out)
                                         else:
                                             active[block, child] |= np.uint32(1)
                             if mask & ~exmap:
                                 deeper = np.uint32(depth + np.uint32(3))
-                                report(True, position, deeper, node, k, mirror, found)
+                                report(True, position, deeper, node, k, mirror, out)
                         if depth + 1 <= k:  # Fig. 13, depth 1 before depth 0
-                            one = generate_next_depth(np.uint32(states & np.uint32(1)), symbol)
-                            following = np.uint32(np.uint32(one) << np.uint32(1))
+                            own = generate_next_depth(np.uint32(states & np.uint32(1)), symbol)
+                            following = np.uint32(np.uint32(own) << np.uint32(1))
                         if depth + 2 <= k:
                             ones = np.uint32(np.uint32(states >> np.uint32(1)) & np.uint32(15))
                             two = generate_next_depth(ones, symbol)
@@ -318,9 +318,9 @@ def naive(
                             of_depth = CHILDREN if inner == 1 else GRANDCHILDREN
                             deeper = np.uint32(depth + np.uint32(inner))
                             if missing & of_depth:
-                                report(True, position, deeper, node, k, mirror, found)
+                                report(True, position, deeper, node, k, mirror, out)
                             if deeper == k and following & of_depth:
-                                report(False, position, deeper, node, k, mirror, found)
+                                report(False, position, deeper, node, k, mirror, out)
                                 following = np.uint32(following & np.uint32(~of_depth))
                         active[block, node] = following
                     node = np.uint32(node + np.uint32(cuda.blockDim.x))

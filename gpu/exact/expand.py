@@ -19,12 +19,12 @@ _PER_THREAD = 1 << 18
 
 
 @njit(cache=True, nogil=True)
-def _new(starts, matches, first, stop, origin, found):
+def _new(starts, matches, first, stop, origin, places):
     at = 0
     for word in range(first, stop):
         new = starts[word] & ~matches[word]
         while new != 0:
-            found[at] = origin + 32 * word + np.int64(trailing_zeros(new))
+            places[at] = origin + 32 * word + np.int64(trailing_zeros(new))
             at += 1
             new &= new - np.uint32(1)
 
@@ -44,13 +44,13 @@ def mismatched(
     parts = split_range(0, starts.size, min(threads, 1 + (starts.size >> 15)))
     sizes = run_each(partial(_count, starts, matches), parts, threads)
     ends = np.cumsum([0, *sizes])
-    found = np.empty(ends[-1], dtype=np.int64)
+    places = np.empty(ends[-1], dtype=np.int64)
 
     def write(part: int) -> None:
-        _new(starts, matches, *parts[part], origin, found[ends[part] : ends[part + 1]])
+        _new(starts, matches, *parts[part], origin, places[ends[part] : ends[part + 1]])
 
     run_each(write, [(i,) for i in range(len(parts))], threads)
-    return found
+    return places
 
 
 @njit(cache=True, nogil=True)

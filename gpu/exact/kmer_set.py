@@ -242,11 +242,11 @@ def values(k: int, canonical: bool) -> Callable[..., None]:
     return kernel
 
 
-def add(codes, given, table, shift):
+def add(codes, values, table, shift):
     """The kernel: codes uint64[n] with their values uint64[n]; one thread per code."""
     at = np.uint64(cuda.grid(1))
     if at < np.uint64(codes.size):
-        put(np.uint64(codes[at]), np.uint64(given[at]), np.uint64(0), table, shift)
+        put(np.uint64(codes[at]), np.uint64(values[at]), np.uint64(0), table, shift)
 
 
 def rehash(old, table, shift):

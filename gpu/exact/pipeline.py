@@ -660,9 +660,9 @@ class Pipeline(streams.StreamEngine[ExactCard, ChunkFound]):
     @property
     def kmers(self) -> KmerSet:
         """The set of k-mers of the first device; with several devices all are equal."""
-        found = self.cards[0].kmers
-        assert found is not None, "load() makes the set"
-        return found
+        kmers = self.cards[0].kmers
+        assert kmers is not None, "load() makes the set"
+        return kmers
 
     def load(self, codes: NDArray[np.uint64], sets: NDArray[np.uint32], *, growing: bool) -> None:
         """Build the set of k-mers from distinct ``codes`` (uint64) and their target sets (uint32).
@@ -714,10 +714,10 @@ class Pipeline(streams.StreamEngine[ExactCard, ChunkFound]):
     def _answers(
         self, flights: streams.Flights[ChunkFound], prepared: Iterable[Prepared]
     ) -> Iterator[ChunkFound]:
-        for found in self._with_room(flights, prepared):
-            if found.codes is not None:
-                self.kmers.known += found.codes.size
-            yield found
+        for answer in self._with_room(flights, prepared):
+            if answer.codes is not None:
+                self.kmers.known += answer.codes.size
+            yield answer
 
     def _with_room(
         self, flights: streams.Flights[ChunkFound], prepared: Iterable[Prepared]
@@ -735,7 +735,7 @@ class Pipeline(streams.StreamEngine[ExactCard, ChunkFound]):
         """Whether the set has room for the windows in flight and those of this chunk."""
         if not piece.grow:
             return True
-        in_flight = sum(one.chunk.symbols for one in flights.flying if one.chunk.grow)
+        in_flight = sum(flight.chunk.symbols for flight in flights.flying if flight.chunk.grow)
         return self.kmers.room(in_flight + piece.symbols)
 
     def _make_room(self, windows: int) -> None:

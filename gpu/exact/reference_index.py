@@ -156,7 +156,7 @@ def _key(number):
 @device_function
 def _gaps_at(blocks, gaps, size, first):
     """uint64: bit i is set where symbol first + i of the text is a gap code, i < 64."""
-    found = np.uint64(0)
+    apart = np.uint64(0)
     at = np.uint64(np.uint64(size >> np.uint64(13)) + np.uint64(1))
     at = np.uint64(at + np.uint64(first >> np.uint64(8)))
     i = np.uint64(np.uint64(load_word(blocks, at)) * np.uint64(2))
@@ -172,9 +172,9 @@ def _gaps_at(blocks, gaps, size, first):
             upto = _ALL
             if end < np.uint64(first + np.uint64(64)):
                 upto = np.uint64(~np.uint64(_ALL << np.uint64(end - first)))
-            found = np.uint64(found | np.uint64(upto & np.uint64(~below)))
+            apart = np.uint64(apart | np.uint64(upto & np.uint64(~below)))
         i = np.uint64(i + np.uint64(2))
-    return found
+    return apart
 
 
 @device_function
@@ -206,10 +206,10 @@ def _unlike(text, blocks, gaps, size, place, turned, low, high):
     apart = np.uint64(_apart(there_high, high) << np.uint64(32))
     apart = np.uint64(apart | _apart(there_low, low))
     if _near_gap(blocks, place) or _near_gap(blocks, np.uint64(place + np.uint64(32))):
-        held = _gaps_at(blocks, gaps, size, place)
+        gapped = _gaps_at(blocks, gaps, size, place)
         if turned:
-            held = np.uint64(reverse_long(held))
-        apart = np.uint64(apart | held)
+            gapped = np.uint64(reverse_long(gapped))
+        apart = np.uint64(apart | gapped)
     return apart
 
 
@@ -259,7 +259,7 @@ def look_up(
             return
         windows = np.uint32(load_word(starts, word))
         pending = windows
-        found = np.uint32(0)
+        matched = np.uint32(0)
         origin = np.uint32(word << np.uint32(5))
         low = np.uint64(0)
         high = np.uint64(0)
@@ -312,8 +312,8 @@ def look_up(
                             first = np.uint64(first - np.uint64(64))
                     apart = _unlike(text, blocks, gaps, size, first, turned, low, high)
                     new = np.uint32(alike(apart) & windows)
-                    new = np.uint32(new & np.uint32(~found))
-                    found = np.uint32(found | new)
+                    new = np.uint32(new & np.uint32(~matched))
+                    matched = np.uint32(matched | new)
                     if with_runs:
                         while new != np.uint32(0):
                             head = np.uint32(lowest_bit(new))
@@ -342,8 +342,8 @@ def look_up(
             decided = np.uint32(0xFFFFFFFF)
             if end < np.uint32(32):
                 decided = np.uint32(np.uint32(np.uint32(1) << end) - np.uint32(1))
-            pending = np.uint32(pending & np.uint32(~np.uint32(decided | found)))
-        matches[word] = found
+            pending = np.uint32(pending & np.uint32(~np.uint32(decided | matched)))
+        matches[word] = matched
 
     return kernel
 

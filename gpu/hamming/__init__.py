@@ -100,10 +100,10 @@ class Planes:
         planes = here[: PLANES * words // 2].reshape(PLANES, words // 2)
         threads = max(1, min(usable_cores(), MOST_PACKERS, codes.size // LEAST_PART))
         ranges = split_range(0, codes.size, threads, align=64)
-        found = run_all([partial(pack, codes, a, b, planes) for a, b in ranges], threads)
-        self.gaps = np.uint32(0xFFFFFFFF if any(found) else 0)
+        gapped = run_all([partial(pack, codes, a, b, planes) for a, b in ranges], threads)
+        self.gaps = np.uint32(0xFFFFFFFF if any(gapped) else 0)
         # one copy, with the unused ends of planes: queuing another copy takes longer than these
-        used = (PLANES if any(found) else PLANES - 1) * words
+        used = (PLANES if any(gapped) else PLANES - 1) * words
         there[:used].copy_to_device(here.view(np.uint32)[:used], stream=self.stream)
         self.sent.record(self.stream)
 
@@ -123,7 +123,7 @@ def _spread(bits):
 @device_function
 def _named_before(text, patterns, blocks, pieces, piece, errors, p, start):
     """Whether an earlier piece also finds pattern p."""
-    found = False
+    named = False
     for other in range(piece):
         wrong = np.uint32(0)
         for block in range(blocks):
@@ -135,8 +135,8 @@ def _named_before(text, patterns, blocks, pieces, piece, errors, p, start):
             )  # fmt: skip
             differ = np.uint32(differ & pieces[other, np.uint32(block) + np.uint32(1)])
             wrong = np.uint32(wrong + bit_count(differ))
-        found = found or wrong <= errors
-    return found
+        named = named or wrong <= errors
+    return named
 
 
 def pigeonhole(length: int) -> Callable[..., None]:
@@ -146,7 +146,7 @@ def pigeonhole(length: int) -> Callable[..., None]:
 
     def kernel(
         text, gaps, windows, records, starts, members, pieces, errors, patterns, blocks, k,
-        counters, own, found,
+        counters, own, hits,
     ):  # fmt: skip
         """``[grid, THREADS]``, grid * THREADS >= windows.
 
@@ -182,10 +182,10 @@ def pigeonhole(length: int) -> Callable[..., None]:
                         text, patterns, blocks, pieces, piece, errors, p, start
                     ):
                         to = cuda.atomic.add(counters, own, np.uint32(1))
-                        if np.uint32(to) < np.uint32(found.size):
+                        if np.uint32(to) < np.uint32(hits.size):
                             where = np.uint64(np.uint64(start) << np.uint64(START))
                             what = np.uint64(np.uint64(p) << np.uint64(ID))
-                            found[to] = np.uint64(np.uint64(where | what) | np.uint64(wrong))
+                            hits[to] = np.uint64(np.uint64(where | what) | np.uint64(wrong))
                     entry = np.uint32(entry + np.uint32(1))
 
     return kernel
@@ -214,7 +214,7 @@ class PlaneKernel(Protocol):
         """The words of a plane of a text with that many windows, an even number."""
 
     def launch(
-        self, text: Planes, windows: int, counter: tuple[Any, np.uint32], found: Any, stream: Any
+        self, text: Planes, windows: int, counter: tuple[Any, np.uint32], hits: Any, stream: Any
     ) -> None:
         """Queue the kernel: it counts hits and writes those that fit to ``found``, unordered.
 
@@ -241,7 +241,7 @@ class BitSliced:
         return (-(-windows // network.TILE) + 1) * network.SPAN
 
     def launch(
-        self, text: Planes, windows: int, counter: tuple[Any, np.uint32], found: Any, stream: Any
+        self, text: Planes, windows: int, counter: tuple[Any, np.uint32], hits: Any, stream: Any
     ) -> None:
         """As ``PlaneKernel.launch``."""
         tiles = -(-windows // network.TILE)
@@ -254,7 +254,7 @@ class BitSliced:
             text.text, text.gaps, np.uint32(text.gaps | self._gaps), np.uint32(windows),
             self._steps, np.uint32(self._quads), np.uint32(self._begin), np.uint32(self._k),
             self._patterns, np.uint32(bit_sliced.blocks_of(self.length)), np.uint32(share),
-            np.uint32(self.count), *counter, found,
+            np.uint32(self.count), *counter, hits,
         )  # fmt: skip
 
 
@@ -285,11 +285,11 @@ class Pigeonhole:
         return 2 * (-(-windows // 64) + self._blocks + 1)
 
     def launch(
-        self, text: Planes, windows: int, counter: tuple[Any, np.uint32], found: Any, stream: Any
+        self, text: Planes, windows: int, counter: tuple[Any, np.uint32], hits: Any, stream: Any
     ) -> None:
         """As ``PlaneKernel.launch``."""
         self._kernel[-(-windows // THREADS), THREADS, stream](
-            text.text, text.gaps, np.uint32(windows), *self._index, *counter, found
+            text.text, text.gaps, np.uint32(windows), *self._index, *counter, hits
         )
 
 

@@ -159,8 +159,8 @@ the other lane, and its two words afterwards.
 """
 
 
-def _bytes(one: int, other: int, numbers: int) -> int:
-    both = one.to_bytes(4, "little") + other.to_bytes(4, "little")
+def _bytes(first: int, other: int, numbers: int) -> int:
+    both = first.to_bytes(4, "little") + other.to_bytes(4, "little")
     return int.from_bytes(bytes(both[numbers >> 4 * i & 7] for i in range(4)), "little")
 
 
@@ -172,9 +172,9 @@ def _lay(text, linear, planes, at, to, lane, row):
         low = sum(((1 << shift) - 1) << i for i in range(0, 32, 2 * shift))
         for r in range(HALF):
             if not r & shift:
-                one, other = rows[r], rows[r + shift]
-                rows[r] = one & low | (other & low) << shift
-                rows[r + shift] = one >> shift & low | other & low << shift
+                low_row, other = rows[r], rows[r + shift]
+                rows[r] = low_row & low | (other & low) << shift
+                rows[r + shift] = low_row >> shift & low | other & low << shift
     upper = int(lane) >= HALF
     for r in range(0, HALF, 2):
         sent = np.uint32(_bytes(rows[r], rows[r + 1], GIVEN[upper]))
@@ -237,8 +237,8 @@ load_two = instruction(
 """``load_two(words, address)``: two words of shared memory, 8 | address."""
 
 
-def _store_two(words, address, one, other):
-    words[int(address) // 4] = one
+def _store_two(words, address, first, other):
+    words[int(address) // 4] = first
     words[int(address) // 4 + 1] = other
 
 
@@ -373,7 +373,7 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
 
     def kernel(
         text, gaps, checked, windows, steps, quads, begin, k, patterns, blocks, share, count,
-        counters, own, found,
+        counters, own, out,
     ):  # fmt: skip
         """``[(tiles, shares), 32]``.
 
@@ -521,11 +521,11 @@ def bit_sliced(shape: SlicedShape) -> Callable[..., None]:
                     p = np.uint32(lowest + pattern_of(hit, batch))
                     wrong = distance(linear, text, gaps, first_word, patterns, blocks, p, window)
                     place_ = np.uint32(to + at)
-                    if place_ < np.uint32(found.size):
+                    if place_ < np.uint32(out.size):
                         start = np.uint64(np.uint32(origin + window))
                         what = np.uint64(np.uint64(start << np.uint64(START - ID)) | np.uint64(p))
                         what = np.uint64(what << np.uint64(ID))
-                        found[place_] = np.uint64(what | np.uint64(wrong))
+                        out[place_] = np.uint64(what | np.uint64(wrong))
                     at = np.uint32(at + np.uint32(32))
                 next_place = list_address
                 cuda.syncwarp()

@@ -329,7 +329,7 @@ def _lines(operations: list[Operation], i: int, code: int, planes: dict[str, str
     """Instructions for word i, in the branch of a code; planes: the operands LOW and HIGH."""
     lines = []
     for name, tables, *inputs in operations:
-        operands = ", ".join(planes.get(given, f"{given}_{i}") for given in inputs)
+        operands = ", ".join(planes.get(item, f"{item}_{i}") for item in inputs)
         lines.append(f"lop3.b32 {name}_{i}, {operands}, {tables[code]};")
     return lines
 
@@ -339,11 +339,11 @@ def _pair(name: str, i: int, address: str, position: int) -> list[str]:
     at = 4 * place(i + position)
     if position % 2 == 0:
         return [f"ld.shared.v2.u32 {{{name}_{i}, {name}_{i + 1}}}, [{address}+{at}];"]
-    one = [f"ld.shared.u32 {name}_{i}, [{address}+{at}];"] if i == 0 else []
+    single = [f"ld.shared.u32 {name}_{i}, [{address}+{at}];"] if i == 0 else []
     at = 4 * place(i + 1 + position)
     if i + 2 < WORDS:
-        return [*one, f"ld.shared.v2.u32 {{{name}_{i + 1}, {name}_{i + 2}}}, [{address}+{at}];"]
-    return [*one, f"ld.shared.u32 {name}_{i + 1}, [{address}+{at}];"]
+        return [*single, f"ld.shared.v2.u32 {{{name}_{i + 1}, {name}_{i + 2}}}, [{address}+{at}];"]
+    return [*single, f"ld.shared.u32 {name}_{i + 1}, [{address}+{at}];"]
 
 
 def _branches(shape: SlicedShape, stages: list[list[Operation]]) -> list[str]:
@@ -434,15 +434,15 @@ def _simulated(shape: SlicedShape) -> Callable[..., Any]:
                     known[LOW] = int(kept[2 * (number - 1) + i])
                     known[HIGH] = int(kept[shape.rows + 2 * (number - 1) + i])
                 for name, tables, *inputs in stage:
-                    known[name] = value(tables[code], *(known[given] for given in inputs))
+                    known[name] = value(tables[code], *(known[inputs_] for inputs_ in inputs))
             known |= dict(zip(counter, [known[result] for result in results], strict=False))
         return known[OVER] ^ 0xFFFFFFFF if counter else known[results[0]]
 
     def search(rows, masks, steps, step, quads, begin, own, mine, *kept):
-        given = steps.view(np.uint32)[4 * int(step) : 4 * int(step + quads)].tolist()
+        inputs_ = steps.view(np.uint32)[4 * int(step) : 4 * int(step + quads)].tolist()
         some = 0
         for i in range(WORDS):
-            hits = word(rows, given, int(begin), int(own), kept, i)
+            hits = word(rows, inputs_, int(begin), int(own), kept, i)
             masks[int(mine) // 4 + 32 * i] = np.uint32(hits)
             some |= (hits != 0) << i
         return np.uint32(some)

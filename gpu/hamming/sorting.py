@@ -52,21 +52,21 @@ that their output stays in the GPU's cache.
 
 
 @device_function
-def _peers(found, hit, hits):
+def _peers(words, hit, hits):
     """(a hit's group or -1, the lanes with the same group, the first of them)."""
     group = np.int32(-1)
     if hit < hits:
-        group = np.int32(found[hit] >> np.uint64(START + GROUP))
+        group = np.int32(words[hit] >> np.uint64(START + GROUP))
     peers = np.uint32(cuda.match_any_sync(ALL_LANES, group))
     return group, peers, np.uint32(np.uint32(cuda.ffs(peers)) - np.uint32(1))
 
 
-def tally(found, hits, counts):
+def tally(words, hits, counts):
     """The kernel; ``[grid, THREADS]``, grid * THREADS >= hits.
 
     Arguments: found uint64[] hit words, hits uint32 of them, counts uint32[groups], zeros.
     """
-    group, peers, first = _peers(found, np.uint32(cuda.grid(1)), hits)
+    group, peers, first = _peers(words, np.uint32(cuda.grid(1)), hits)
     lane = np.uint32(np.uint32(cuda.threadIdx.x) & np.uint32(31))
     if lane == first and group >= np.int32(0):
         cuda.atomic.add(counts, group, np.uint32(cuda.popc(peers)))
@@ -133,10 +133,10 @@ def begins(threads: int) -> Callable[..., None]:
     return kernel
 
 
-def place(found, hits, ends, placed):
+def place(words, hits, ends, placed):
     """The kernel; launch as ``tally``. Arguments as there, after ``begins``; placed uint64[]."""
     hit = np.uint32(cuda.grid(1))
-    group, peers, first = _peers(found, hit, hits)
+    group, peers, first = _peers(words, hit, hits)
     lane = np.uint32(np.uint32(cuda.threadIdx.x) & np.uint32(31))
     to = np.uint32(0)
     if lane == first and group >= np.int32(0):
@@ -145,7 +145,7 @@ def place(found, hits, ends, placed):
     if group >= np.int32(0):
         lower = np.uint32(np.uint32(np.uint32(1) << lane) - np.uint32(1))
         before = np.uint32(cuda.popc(np.uint32(peers & lower)))
-        placed[np.uint32(to + before)] = found[hit]
+        placed[np.uint32(to + before)] = words[hit]
 
 
 @device_function
@@ -255,24 +255,24 @@ class HitSorter:
         self._space = Workspace()
         self._zeros: Any = None
 
-    def fetch(self, found: Any, hits: int, windows: int, stream: Any) -> list[NDArray[np.uint64]]:
+    def fetch(self, there: Any, hits: int, windows: int, stream: Any) -> list[NDArray[np.uint64]]:
         """The first ``hits`` words of ``found`` on the host, ascending; valid until the next call.
 
-        found: on the GPU, with indices of patterns; overwritten.
+        there: on the GPU, with indices of patterns; overwritten.
         """
         if not hits:
             return []
         on_gpu = LEAST_ON_GPU <= hits <= CROWDED * windows
         if on_gpu:
-            found = self._sorted(found, hits, windows, stream)
+            there = self._sorted(there, hits, windows, stream)
         words = self._space.on_host("words", hits, np.uint64)[:hits]
-        found[:hits].copy_to_host(words, stream=stream)
+        there[:hits].copy_to_host(words, stream=stream)
         stream.synchronize()
         return [words] if on_gpu else in_order(words, self._ids, windows)
 
-    def _sorted(self, found: Any, hits: int, windows: int, stream: Any) -> Any:
+    def _sorted(self, there: Any, hits: int, windows: int, stream: Any) -> Any:
         """Queue the sorting of the first ``hits`` words; returns the array that will hold them."""
-        placed = self._space.array("placed", found.size, np.uint64)
+        placed = self._space.array("placed", there.size, np.uint64)
         groups = ((windows - 1) >> GROUP) + 1
         zeros = self._space.array("counts", groups, np.uint32)
         if zeros is not self._zeros:  # they are zero again after use
@@ -283,13 +283,13 @@ class HitSorter:
         launch = (grid(hits, THREADS), THREADS, stream)
         number, width = np.uint32(hits), np.uint32(bin_width(hits, windows))
         threads, least = MANY_THREADS, 0
-        plain(tally)[launch](found, number, counts)
+        plain(tally)[launch](there, number, counts)
         made(begins, threads)[1, threads, stream](counts, ends)
-        plain(place)[launch](found, number, ends, placed)
+        plain(place)[launch](there, number, ends, placed)
         if width >= FEW:
             threads, least = FEW_THREADS, FEW
         made(sort, threads, least)[groups, threads, stream](
-            placed, ends, width, self._ids_there, found
+            placed, ends, width, self._ids_there, there
         )
         return placed
 

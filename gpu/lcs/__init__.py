@@ -45,11 +45,11 @@ def shape_for(symbols: int, passes: Any) -> GridShape:
 
 def _cycles(shape: GridShape, rows: Numbers) -> float:
     """Cycles for 32 columns of all strips, in rounds of concurrent warps."""
-    alone, together = PACE[shape.words]
+    alone, shared = PACE[shape.words]
     strips = int((-(-rows // shape.strip_rows)).sum())
     schedulers = SCHEDULERS * _multiprocessors()
     rounds, rest = divmod(strips, 2 * schedulers)
-    return rounds * together + (0 if rest == 0 else alone if rest <= schedulers else together)
+    return rounds * shared + (0 if rest == 0 else alone if rest <= schedulers else shared)
 
 
 class LcsGpu:
@@ -91,30 +91,30 @@ class LcsGpu:
         fields, stretches, cells = laid_out(passes)
         self._cells += int((passes.rows * passes.columns).sum())
         tickets = tickets_of(passes.rows, shape.strip_rows)
-        given = cuda.device_array(cells, np.uint64)
+        entering = cuda.device_array(cells, np.uint64)
         columns = cuda.device_array(systolic.PAIRS * cells, np.uint64)
         with_threads(plain(systolic.arrange), 32 * cells, systolic.THREADS)(
             self._b, cuda.to_device(stretches), self._symbols, np.uint32(shape.scale),
-            columns.view(np.uint32), given,
+            columns.view(np.uint32), entering,
         )  # fmt: skip
         blocks = _multiprocessors() * WARPS_PER_MULTIPROCESSOR // shape.warps
         grid = min(blocks, -(-len(tickets) // shape.warps))
         made(systolic.systolic, shape)[grid, 32 * shape.warps](
             self._planes, self._symbols, np.int64(systolic.PAIRS), columns,
             cuda.to_device(fields), cuda.to_device(tickets),
-            cuda.to_device(np.zeros(1, dtype=np.uint32)), given, self._pool,
+            cuda.to_device(np.zeros(1, dtype=np.uint32)), entering, self._pool,
         )  # fmt: skip
 
     def split(self, splits: Any) -> tuple[Numbers, Numbers]:
         """The first best row and the length of each of ``streamer.batch.lcs.passes.Splits``."""
         tables = np.stack([splits.first, splits.last, splits.rows], axis=1)
-        found = cuda.device_array((len(tables), 2), np.int64)
+        cuts = cuda.device_array((len(tables), 2), np.int64)
         # at least a few words per thread
         most = -(-int(splits.rows.max()) // 128)
         threads = min(systolic.CUT_THREADS, max(32, -(-most // 32) * 32))
         assert threads <= systolic.MOST_THREADS
-        plain(systolic.cut)[len(tables), threads](self._pool, cuda.to_device(tables), found)
-        rows, lengths = found.copy_to_host().T.copy()
+        plain(systolic.cut)[len(tables), threads](self._pool, cuda.to_device(tables), cuts)
+        rows, lengths = cuts.copy_to_host().T.copy()
         # the passes are complete: the copy waited for them
         self._on_cells(self._cells)
         self._cells = 0

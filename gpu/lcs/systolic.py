@@ -394,7 +394,7 @@ def systolic(shape: GridShape) -> Callable[..., None]:
                 count = passes[which, STRETCH + stretch]
                 if count == 0:
                     continue
-                given = read_cell(cells, cell)
+                value = read_cell(cells, cell)
                 state = (
                     load_word(columns, PAIRS * cell), load_word(columns, PAIRS * cell + 1),
                     empty, nothing, empty, empty, empty, v,
@@ -403,11 +403,11 @@ def systolic(shape: GridShape) -> Callable[..., None]:
                 for at in range(count + EMPTY_CELLS - 1):
                     entering = empty
                     if at < count:
-                        while cuda.any_sync(ALL_LANES, np.int64(given >> np.uint64(32)) != strip):
-                            given = read_cell(cells, cell + at)
-                        entering = np.uint32(given & np.uint64(0xFFFFFFFF))
+                        while cuda.any_sync(ALL_LANES, np.int64(value >> np.uint64(32)) != strip):
+                            value = read_cell(cells, cell + at)
+                        entering = np.uint32(value & np.uint64(0xFFFFFFFF))
                     if at + 1 < count:
-                        given = read_cell(cells, cell + at + 1)
+                        value = read_cell(cells, cell + at + 1)
                     now, coming, _, current, leaving, gathered, earlier, v = state
                     state = now, coming, entering, current, leaving, gathered, earlier, v
                     pair = PAIRS * (cell + at)
@@ -447,10 +447,10 @@ MOST_THREADS = 1024
 TABLE_FIRST, TABLE_LAST, TABLE_ROWS = range(3)
 
 
-def cut(pool: Any, tables: Any, found: Any) -> None:
+def cut(pool: Any, tables: Any, cuts: Any) -> None:
     """Find the cut of every table; one block per table.
 
-    found: int64[tables, 2], the first best row and the length of the subsequence. pool: uint32.
+    cuts: int64[tables, 2], the first best row and the length of the subsequence. pool: uint32.
     tables: int64[tables, 3], the words at which both results begin, and the rows.
     """
     ends = cuda.shared.array(MOST_THREADS, types.int64)
@@ -499,8 +499,8 @@ def cut(pool: Any, tables: Any, found: Any) -> None:
                 best_at = rows_at[other]
             total += ends[other]
             length += counts[other]
-        found[table, 0] = best_at
-        found[table, 1] = length + best
+        cuts[table, 0] = best_at
+        cuts[table, 1] = length + best
 
 
 THREADS = 128

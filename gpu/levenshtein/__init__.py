@@ -438,9 +438,9 @@ class _NearFlight(streams.Flight[list[SetHits]]):
 
     def _hits(self, index: DeviceIndex) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
         """Wait for ends - 1 in the chunk, ascending, and their words."""
-        slot, chunk, found = self.slot, self.chunk, self.slot.found
+        slot, chunk, listed = self.slot, self.chunk, self.slot.found
         slot.stream.synchronize()
-        if not slot.dense and int(found[0]) >= found.size:
+        if not slot.dense and int(listed[0]) >= listed.size:
             slot.dense = True
             self._match(index)
             slot.stream.synchronize()
@@ -448,14 +448,14 @@ class _NearFlight(streams.Flight[list[SetHits]]):
             words = slot.all_words()[chunk.lead : chunk.symbols]
             at = np.flatnonzero(words != NOTHING)
             # the list has an end once per piece that reaches it
-            slot.dense = at.size > found.size // 8
+            slot.dense = at.size > listed.size // 8
             return at + chunk.lead, words[at]
-        behind = int(found[0]) + 1
+        behind = int(listed[0]) + 1
         if behind > slot.first.size:
             rest = slice(slot.first.size, behind)
-            slot.buffers.found[rest].copy_to_host(found[rest], stream=slot.stream)
+            slot.buffers.found[rest].copy_to_host(listed[rest], stream=slot.stream)
             slot.stream.synchronize()
-        hits = np.sort(found[1:behind])
+        hits = np.sort(listed[1:behind])
         ends = (hits >> np.uint64(32)).astype(np.int64)
         least = np.flatnonzero(np.diff(ends, prepend=-1))
         return ends[least], hits[least].astype(np.uint32)

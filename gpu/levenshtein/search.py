@@ -96,7 +96,7 @@ def symbols_from(firsts, place):
 
 @device_function
 def write_ends(
-    k, distance, width, entry, behind, rank, low, high, gaps, firsts, place, lead, symbols, found,
+    k, distance, width, entry, behind, rank, low, high, gaps, firsts, place, lead, symbols, hits,
     out,
 ):  # fmt: skip
     """Report the ends that a candidate with its piece at ``place`` reaches, as ``scan`` does."""
@@ -132,11 +132,11 @@ def write_ends(
             word = np.uint32(word | np.uint32(start + d + MAX_DISTANCE))
             if out.size != 0:
                 cuda.atomic.min(out, last, word)
-            elif found[0] < np.uint64(found.size):
+            elif hits[0] < np.uint64(hits.size):
                 hit = np.uint64(np.uint64(np.uint64(last) << np.uint64(32)) | np.uint64(word))
-                at = np.uint64(cuda.atomic.add(found, 0, np.uint64(1)) + np.uint64(1))
-                if at < np.uint64(found.size):
-                    found[at] = hit
+                at = np.uint64(cuda.atomic.add(hits, 0, np.uint64(1)) + np.uint64(1))
+                if at < np.uint64(hits.size):
+                    hits[at] = hit
 
 
 def scan(distance: int, paired: bool) -> Callable[..., None]:
@@ -271,7 +271,7 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
             if lane < queued:
                 at = np.uint32(ring + np.uint32(np.uint32(head + lane) & np.uint32(_QUEUE - 1)))
                 index = queue_entry[at]
-                found = queue_place[at]
+                where = queue_place[at]
                 entry = np.uint64(load_word(entries, index))
                 behind = np.uint32(np.uint32(np.uint64(entry >> np.uint64(PIECE_SHIFT))) * spacing)
                 behind = np.uint32(around - behind)
@@ -284,11 +284,11 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
                 for _ in range(2):
                     length = behind
                     skip = np.uint32(0)
-                    bit = np.uint32(np.uint32(found + width) + np.uint32(32))
+                    bit = np.uint32(np.uint32(where + width) + np.uint32(32))
                     if backs:
                         length = ahead
                         skip = behind
-                        bit = found
+                        bit = where
                     at = np.uint32(text + np.uint32(bit >> np.uint32(5)))
                     more = np.uint32(at + one)
                     tlo = funnel(low_text[at], low_text[more], bit)
@@ -308,7 +308,7 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
                     write_ends(
                         np.int64(k), distance, np.int64(width), entry, np.int64(behind),
                         load_word(ranks, index), low, high, gaps, firsts,
-                        np.int64(np.uint32(origin + found)), np.int64(lead), np.int64(symbols),
+                        np.int64(np.uint32(origin + where)), np.int64(lead), np.int64(symbols),
                         hits, out,
                     )  # fmt: skip
             cuda.syncwarp()
@@ -318,12 +318,12 @@ def scan(distance: int, paired: bool) -> Callable[..., None]:
     return kernel
 
 
-def fill(words, found):
+def fill(words, hits):
     """Fill uint32[] with NOTHING, and clear the hit list; any grid."""
     for at in range(cuda.grid(1), words.size, cuda.gridsize(1)):
         words[at] = NOTHING
     if cuda.grid(1) == 0:
-        found[0] = np.uint64(0)
+        hits[0] = np.uint64(0)
 
 
 ARGUMENTS = (

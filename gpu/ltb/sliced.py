@@ -72,20 +72,20 @@ def letter_of(x, good, high, low):
     """The symbols of a segment that are letter x (0..3)."""
     other_high = np.uint64(0) if x & np.uint32(2) else np.uint64(ALL_SYMBOLS)
     other_low = np.uint64(0) if x & np.uint32(1) else np.uint64(ALL_SYMBOLS)
-    found = np.uint64(good & np.uint64(high ^ other_high))
-    return np.uint64(found & np.uint64(low ^ other_low))
+    here = np.uint64(good & np.uint64(high ^ other_high))
+    return np.uint64(here & np.uint64(low ^ other_low))
 
 
 @device_function
 def children_of(exmap, more, path, inside):
     """Which of the four children of the node ``inside`` symbols below a trie-node exist."""
-    found = exmap
+    children = exmap
     if inside == np.uint32(0):
-        found = np.uint64(more >> np.uint64(33))
+        children = np.uint64(more >> np.uint64(33))
     elif inside == np.uint32(1):
-        found = np.uint64(more >> np.uint64(37))
-    found = np.uint64(found >> np.uint64(np.uint64(4) * np.uint64(path)))
-    return np.uint32(found & np.uint64(15))
+        children = np.uint64(more >> np.uint64(37))
+    children = np.uint64(children >> np.uint64(np.uint64(4) * np.uint64(path)))
+    return np.uint32(children & np.uint64(15))
 
 
 @device_function

@@ -119,17 +119,17 @@ def exmap_transitions(states, step):
 @device_function
 def distances(states, depth, level, k, distance):
     """The match bits (equation 4) of states, of which bit 0 has this depth."""
-    found = np.uint32(0)
+    bits = np.uint32(0)
     least = np.uint32(np.uint32(level + k) - distance)  # equation 4
     if states & np.uint32(1) and depth >= least:
-        found = np.uint32(np.uint32(1) << np.uint32(np.uint32(level + k) - depth))
+        bits = np.uint32(np.uint32(1) << np.uint32(np.uint32(level + k) - depth))
     depth = np.uint32(depth + np.uint32(1))
     if states & np.uint32(CHILDREN) and depth >= least:
-        found |= np.uint32(np.uint32(1) << np.uint32(np.uint32(level + k) - depth))
+        bits |= np.uint32(np.uint32(1) << np.uint32(np.uint32(level + k) - depth))
     depth = np.uint32(depth + np.uint32(1))
     if states & np.uint32(GRANDCHILDREN) and depth >= least:
-        found |= np.uint32(np.uint32(1) << np.uint32(np.uint32(level + k) - depth))
-    return np.uint32(found)
+        bits |= np.uint32(np.uint32(1) << np.uint32(np.uint32(level + k) - depth))
+    return np.uint32(bits)
 
 
 @device_function
@@ -202,13 +202,13 @@ def move(active, row, node, d, states, lower, moves, depth, limits, inmap, trie)
 @device_function
 def found_bits(reached, chosen, depth, d, k, distance):
     """Match bits (equation 4) of the new states of a node and of its children's root bits."""
-    found = np.uint32(0)
+    bits = np.uint32(0)
     if np.uint32(depth + np.uint32(np.uint32(3) + distance)) >= k:
-        found = distances(reached, depth, d, k, distance)
+        bits = distances(reached, depth, d, k, distance)
         if chosen != np.uint64(0):
             deeper = np.uint32(depth + np.uint32(3))
-            found = np.uint32(found | distances(np.uint32(1), deeper, d, k, distance))
-    return found
+            bits = np.uint32(bits | distances(np.uint32(1), deeper, d, k, distance))
+    return bits
 
 
 @device_function
@@ -240,7 +240,7 @@ def by_threads(visit: Any) -> Any:
 
     @device_function
     def visit_level(
-        found, missed, scratch, thread, threads, active, base, nodes, first, end, sweep, moves,
+        matched, missed, scratch, thread, threads, active, base, nodes, first, end, sweep, moves,
         depth, limits, trie,
     ):  # fmt: skip
         node = np.uint32(first + thread)
@@ -248,10 +248,10 @@ def by_threads(visit: Any) -> Any:
             of_match, of_mismatch = visit(
                 active, base, nodes, node, sweep, moves, depth, limits, trie
             )
-            found = np.uint32(found | of_match)
+            matched = np.uint32(matched | of_match)
             missed = np.uint32(missed | of_mismatch)
             node = np.uint32(node + threads)
-        return found, missed
+        return matched, missed
 
     return visit_level
 
@@ -294,7 +294,7 @@ def sweeping(sweeps: Any, visit_level: Any, words: int = 1) -> Callable[..., Non
                     cuda.syncthreads()
                 step = k_step(np.uint32(symbol & np.uint32(7)))
                 others = np.uint32(step ^ np.uint32(15))
-                found = np.uint32(0)
+                matched = np.uint32(0)
                 missed = np.uint32(0)
                 sweep = np.uint32(sweeps(distance))
                 while sweep > np.uint32(0):
@@ -303,8 +303,8 @@ def sweeping(sweeps: Any, visit_level: Any, words: int = 1) -> Callable[..., Non
                     while level > np.uint32(0):
                         level = np.uint32(level - np.uint32(1))
                         depth = np.uint32(np.uint32(3) * level)
-                        found, missed = visit_level(
-                            found, missed, scratch, np.uint32(cuda.threadIdx.x),
+                        matched, missed = visit_level(
+                            matched, missed, scratch, np.uint32(cuda.threadIdx.x),
                             np.uint32(cuda.blockDim.x), active, base, nodes,
                             np.uint32(level_offsets[level]), np.uint32(level_offsets[level + 1]),
                             sweep, (step, others), depth, (k, distance),
@@ -312,8 +312,8 @@ def sweeping(sweeps: Any, visit_level: Any, words: int = 1) -> Callable[..., Non
                         )  # fmt: skip
                         cuda.syncthreads()
                 if at >= first:
-                    if found != np.uint32(0):
-                        cuda.atomic.or_(matches, at, found)
+                    if matched != np.uint32(0):
+                        cuda.atomic.or_(matches, at, matched)
                     if missed != np.uint32(0):
                         cuda.atomic.or_(mismatches, at, missed)
                 at = np.uint32(at + np.uint32(1))
@@ -335,7 +335,7 @@ def naive_sweeps(distance):
 def naive_visit(active, base, nodes, node, sweep, moves, depth, limits, trie):
     """Step (a), (b) or (c) at a trie-node."""
     k, distance = limits
-    found = np.uint32(0)
+    matched = np.uint32(0)
     missed = np.uint32(0)
     d = np.uint32(sweep >> np.uint32(1))
     row = np.uint64(base + np.uint64(np.uint64(d) * nodes))
@@ -351,16 +351,16 @@ def naive_visit(active, base, nodes, node, sweep, moves, depth, limits, trie):
             )
             there = np.uint32(active[above + np.uint64(node)])
             active[above + np.uint64(node)] = np.uint32(there | reached)
-            found = found_bits(reached, chosen, depth, np.uint32(d + np.uint32(1)), k, distance)
+            matched = found_bits(reached, chosen, depth, np.uint32(d + np.uint32(1)), k, distance)
             wake(active, above, exmap, chosen, node, trie)
         else:
-            found, exmap, chosen = move(
+            matched, exmap, chosen = move(
                 active, row, node, d, states, np.uint32(0), moves, depth, limits, inmap, trie
             )
             wake(active, row, exmap, chosen, node, trie)
             if d == np.uint32(0):
                 missed = missed_bits(states, moves[0], depth, k, inmap, trie[1], node)
-    return found, missed
+    return matched, missed
 
 
 def naive() -> Callable[..., None]:
@@ -378,7 +378,7 @@ def efficient_sweeps(distance):
 def efficient_visit(active, base, nodes, node, d, moves, depth, limits, trie):
     """All transitions into dist-level d + 1 at a trie-node, and if d = 0 into level 0."""
     k, distance = limits
-    found = np.uint32(0)
+    matched = np.uint32(0)
     missed = np.uint32(0)
     row = np.uint64(base + np.uint64(np.uint64(d) * nodes))
     above = np.uint64(row + nodes)
@@ -392,7 +392,7 @@ def efficient_visit(active, base, nodes, node, d, moves, depth, limits, trie):
         inmap = np.uint32(load_word(trie[0], node))
         if distance != np.uint32(0):
             level = np.uint32(d + np.uint32(1))
-            found, exmap, chosen = move(
+            matched, exmap, chosen = move(
                 active, above, node, level, states, lower, moves, depth, limits, inmap, trie
             )
             wake(active, above, exmap, chosen, node, trie)
@@ -400,10 +400,10 @@ def efficient_visit(active, base, nodes, node, d, moves, depth, limits, trie):
             exact, exmap, chosen = move(
                 active, row, node, d, lower, np.uint32(0), moves, depth, limits, inmap, trie
             )
-            found = np.uint32(found | exact)
+            matched = np.uint32(matched | exact)
             wake(active, row, exmap, chosen, node, trie)
             missed = missed_bits(lower, moves[0], depth, k, inmap, trie[1], node)
-    return found, missed
+    return matched, missed
 
 
 def efficient() -> Callable[..., None]:
@@ -463,7 +463,7 @@ def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
 
     @device_function
     def visit_level(
-        found, missed, queued, thread, threads, active, base, nodes, first, end, d, moves, depth,
+        matched, missed, queued, thread, threads, active, base, nodes, first, end, d, moves, depth,
         limits, trie,
     ):  # fmt: skip
         k, distance = limits
@@ -496,13 +496,13 @@ def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
                     of_match, exmap, chosen = move(
                         active, above, node, level, states, lower, moves, depth, limits, inmap, trie
                     )
-                    found = np.uint32(found | of_match)
+                    matched = np.uint32(matched | of_match)
                 if d == np.uint32(0) and lower != np.uint32(0):
                     of_match, outer, exact = move(
                         active, row, node, d, lower, np.uint32(0), moves, depth, limits, inmap, trie
                     )
                     exmap = np.uint64(exmap | outer)
-                    found = np.uint32(found | of_match)
+                    matched = np.uint32(matched | of_match)
                     of_mismatch = missed_bits(lower, moves[0], depth, k, inmap, trie[1], node)
                     missed = np.uint32(missed | of_mismatch)
                 if np.uint64(chosen | exact) != np.uint64(0):
@@ -518,7 +518,7 @@ def queue(threads: int, entries: int = QUEUE) -> Callable[..., None]:
                 )  # fmt: skip
             leader = np.uint32(leader + threads)
         drain(queued, start, count, lane, active, row, above)
-        return found, missed
+        return matched, missed
 
     return sweeping(efficient_sweeps, visit_level, threads // 32 * entries)
 

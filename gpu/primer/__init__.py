@@ -176,10 +176,10 @@ class GpuText:
             keys = cuda.device_array(self._room, np.uint64)
             counter = cuda.to_device(np.zeros(1, dtype=np.uint32))
             launch(keys, counter)
-            found = int(counter.copy_to_host()[0])
-            if found <= self._room or self._room >= self.most_hits:
-                return GpuHits(keys, found, min(found, self._room), step, span)
-            self._room = min(self.most_hits, max(found + found // 4, 2 * self._room))
+            count = int(counter.copy_to_host()[0])
+            if count <= self._room or self._room >= self.most_hits:
+                return GpuHits(keys, count, min(count, self._room), step, span)
+            self._room = min(self.most_hits, max(count + count // 4, 2 * self._room))
             del keys
 
     def scanned(self, blocks: Columns, first: int, stop: int) -> GpuHits:

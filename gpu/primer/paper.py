@@ -277,14 +277,14 @@ def longest_prefixes(
         rows = cuda.device_array((batch, beta.size + 1), np.int32)
     for at in range(0, starts.size, batch):
         some = cuda.to_device(starts[at : at + batch])
-        found = cuda.device_array(some.size, np.int32)
+        out = cuda.device_array(some.size, np.int32)
         if method == "conventional":
             made(conventional_kernel, threads)[some.size, threads](
-                codes, text, np.int32(k), some, rows, found, counts[:1]
+                codes, text, np.int32(k), some, rows, out, counts[:1]
             )
         else:
             made(alternative_kernel, threads, k, factor, counted)[some.size, threads](
-                codes, text, np.int32(k), some, found, counts
+                codes, text, np.int32(k), some, out, counts
             )
-        found.copy_to_host(lengths[at : at + batch])
+        out.copy_to_host(lengths[at : at + batch])
     return lengths, counts.copy_to_host()
