@@ -56,13 +56,13 @@ def _places(stored, codes, out):
         asked = codes[begin : begin + _TOGETHER]
         at[:] = 0
         # one binary search step for many codes at once, so that their cache misses overlap
-        left = np.uint64(stored.size)
-        while left > 1:
-            half = left >> np.uint64(1)
+        span = np.uint64(stored.size)
+        while span > 1:
+            half = span >> np.uint64(1)
             for i in range(asked.size):
                 later = at[i] + half
                 at[i] = later if stored[later] <= asked[i] else at[i]
-            left -= half
+            span -= half
         for i in range(asked.size):
             there = stored.size > 0 and stored[at[i]] == asked[i]
             out[begin + i] = np.int64(at[i]) if there else -1

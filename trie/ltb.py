@@ -142,13 +142,13 @@ def _miss(children, planes, before, row, missed, depth):
 
 @njit(cache=True, nogil=True)
 def _descend(
-    inmaps, exmaps, prefix_sums, k, distance, planes, before, states, nodes, paths, left, matched,
+    inmaps, exmaps, prefix_sums, k, distance, planes, before, states, nodes, paths, todo, matched,
     missed,
 ):  # fmt: skip
     """Walk the trie over one block: fill in the planes of ``matched`` and ``missed``.
 
     before uint64[(k + 1) (D + 1) W]: P of the nodes of the path. nodes uint64[k + 1]: the
-    trie-node of each depth. paths: the symbols below the trie-node's depth. left: the children
+    trie-node of each depth. paths: the symbols below the trie-node's depth. todo: the children
     still to be visited. matched uint64[(D + 1) W], missed uint64[(k + 1) W].
     """
     one = np.uint64(1)
@@ -166,7 +166,7 @@ def _descend(
             if depth == np.uint64(0):
                 break
             depth -= one
-            children = left[depth]
+            children = todo[depth]
             continue
         x = np.uint64(trailing_zeros(children))
         children &= children - one
@@ -184,7 +184,7 @@ def _descend(
                 matched[short * W + at] |= states[at]
             if short == 0:
                 continue
-        left[depth] = children
+        todo[depth] = children
         if depth % np.uint64(3) == np.uint64(2):
             node = np.uint64(prefix_sums[node]) + popcount(exmaps[node] & ((one << path) - one))
             path = np.uint64(0)
@@ -227,7 +227,7 @@ def run_sliced(
     states = np.empty(levels * W, dtype=np.uint64)
     nodes = np.zeros(k + 1, dtype=np.uint64)
     paths = np.zeros(k + 1, dtype=np.uint64)
-    left = np.zeros(k + 1, dtype=np.uint64)
+    todo = np.zeros(k + 1, dtype=np.uint64)
     matched = np.empty(levels * W, dtype=np.uint64)
     missed = np.empty((k + 1) * W, dtype=np.uint64)
     first = warm
@@ -241,7 +241,7 @@ def run_sliced(
         missed[:] = 0
         _root(levels, planes, before)
         _descend(
-            inmaps, exmaps, prefix_sums, k, distance, planes, before, states, nodes, paths, left,
+            inmaps, exmaps, prefix_sums, k, distance, planes, before, states, nodes, paths, todo,
             matched, missed,
         )  # fmt: skip
         for e in range(levels):

@@ -101,9 +101,9 @@ class Searcher:
         """
         parts = []
         text = self.upload(symbols, letters=letters)
-        for numbers, found in self.batches(text, symbols.size, lead, limit):
-            ends, distances = fetch_hits(found.ends, found.distances, found.total, self._stream)
-            begins = found.begins
+        for numbers, listed in self.batches(text, symbols.size, lead, limit):
+            ends, distances = fetch_hits(listed.ends, listed.distances, listed.total, self._stream)
+            begins = listed.begins
             for i in np.flatnonzero(np.diff(begins)).tolist():
                 hits = slice(begins[i], begins[i + 1])
                 parts.append((numbers[i], ends[hits], distances[hits]))

@@ -96,13 +96,13 @@ def mixer(k: int) -> Any:
     mask = np.uint64(4**k - 1)
     half = np.uint64(k)
     # odd numbers from the golden ratio and the square root of two
-    one = np.uint64(0x9E3779B97F4A7C15)
+    factor = np.uint64(0x9E3779B97F4A7C15)
     two = np.uint64(0xB504F333F9DE6485)
 
     @device_function
     def mix(code):
         code = np.uint64(code ^ np.uint64(code >> half))
-        code = np.uint64(product(code, one) & mask)
+        code = np.uint64(product(code, factor) & mask)
         code = np.uint64(code ^ np.uint64(code >> half))
         code = np.uint64(product(code, two) & mask)
         return np.uint64(code ^ np.uint64(code >> half))

@@ -205,18 +205,18 @@ class Network:
         self._next()
         return some
 
-    def _last_carry(self, bits: list[str], one: int, carries: list[str]) -> None:
+    def _last_carry(self, bits: list[str], carried: int, carries: list[str]) -> None:
         """The carry of the remaining bits of a weight."""
         if len(bits) == 3:
             carries.append(self._make(CARRY, *bits))
         elif len(bits) == 2:
-            carries.append(self._make(EITHER if one else BOTH, *bits))
-        elif bits and one:
+            carries.append(self._make(EITHER if carried else BOTH, *bits))
+        elif bits and carried:
             carries.append(bits[0])
 
-    def _add_symbol(self, bits: list[str], left: int, one: int, carries: list[str]) -> int:
+    def _add_symbol(self, bits: list[str], pending: int, carried: int, carries: list[str]) -> int:
         """Add the next of ``left`` branched symbols to at most two bits; returns how many."""
-        if bits and len(bits) + left + one > 3:
+        if bits and len(bits) + pending + carried > 3:
             s, added = bits[0], 1
             if len(bits) == 2:
                 x = self._make(ONE, *bits)
@@ -228,8 +228,8 @@ class Network:
             carries.append(self._make(CARRY_OF_SUM, s, x, bits[0]))
             return added
         self._next()
-        if len(bits) == left == 1:
-            carries.append(self._symbol(bits.pop(), EITHER if one else BOTH))
+        if len(bits) == pending == 1:
+            carries.append(self._symbol(bits.pop(), EITHER if carried else BOTH))
         else:
             bits.append(self._make(DIFFERS, LOW, LOW, HIGH))
         return 1
@@ -254,9 +254,9 @@ class Network:
         while planes > 1 and len(carries[1]) > 2 and outstanding + ones[1] > 3:
             self._three(carries[1], carries[2])
             outstanding -= 2
-        left = branched
-        while left:
-            left -= self._add_symbol(bits, left, ones[0], carries[1])
+        pending = branched
+        while pending:
+            pending -= self._add_symbol(bits, pending, ones[0], carries[1])
         self._next()
         self._last_carry(bits, ones[0], carries[1])
         for plane in range(1, planes):

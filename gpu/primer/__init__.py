@@ -311,11 +311,11 @@ class GpuText:
         run = with_threads(kernel, places, window_scan.EXTEND_THREADS)
         for launch in range(launches):
             steps = 1 if launch + 1 < launches else window_scan.MOST_STEPS
-            left = self._lists[launch % 2]
+            listed = self._lists[launch % 2]
             run(
                 self._words, np.int64(self.columns), self._alpha.planes, self._alpha.ends,
                 np.int32(self._k), cores, keys, np.int64(places), where, np.int32(kind),
-                np.int32(steps), reach, left, self._outgrown, counts, np.int32(launch),
+                np.int32(steps), reach, listed, self._outgrown, counts, np.int32(launch),
             )  # fmt: skip
-            keys, kind = left, window_scan.STARTS
+            keys, kind = listed, window_scan.STARTS
         return int(counts.copy_to_host()[0, 1])

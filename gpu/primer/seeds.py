@@ -87,24 +87,24 @@ def seeds(low, high, begin, stop, windows, rows, q, k, begins, entries, out, cou
             row_base = np.uint32(load_word(windows, np.int64(window) * 4 + 2))
             here = np.int64(warp_column + np.int64(owner) - np.int64(np.int32(piece * q)))
             here = np.int64(here - np.int64(k) + np.int64(1))
-            left = np.int32(np.int32(rows + np.int32(2) * k) - np.int32(2))
+            remaining = np.int32(np.int32(rows + np.int32(2) * k) - np.int32(2))
             ends_from = np.int64(here + np.int64(rows) - np.int64(1))
             if here < np.int64(0):
-                left = np.int32(left + np.int32(here))
+                remaining = np.int32(remaining + np.int32(here))
                 here = np.int64(0)
             vp = np.uint32(~free)
             vn = np.uint32(0)
             score = rows
             least = k
-            while left > np.int32(0):
+            while remaining > np.int32(0):
                 # 32 columns at once, the first in the top bit; matches after the text's end do not
                 # count
                 at = np.int64(here >> 5)
                 shift = np.uint32(here & 31)
                 text_low = _from(low, at, shift)
                 text_high = _from(high, at, shift)
-                columns = np.int32(min(left, np.int32(32)))
-                left = np.int32(left - np.int32(32))
+                columns = np.int32(min(remaining, np.int32(32)))
+                remaining = np.int32(remaining - np.int32(32))
                 here += 32
                 while columns > np.int32(0):
                     columns = np.int32(columns - np.int32(1))

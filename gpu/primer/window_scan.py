@@ -285,7 +285,7 @@ def extend(words: int, hooked: int, gaps: bool) -> Callable[..., None]:
     height = 32 * words
 
     def extend(
-        text, size, planes, ends, k, blocks, keys, places, where, kind, steps, reach, left,
+        text, size, planes, ends, k, blocks, keys, places, where, kind, steps, reach, listed,
         outgrown, counts, launch,
     ):  # fmt: skip
         place = np.int64(cuda.grid(1))
@@ -420,8 +420,8 @@ def extend(words: int, hooked: int, gaps: bool) -> Callable[..., None]:
             left_steps = np.int32(left_steps - np.int32(1))
             if left_steps == np.int32(0) and start >= first:
                 slot = np.int64(cuda.atomic.add(counts, (launch, 0), np.uint32(1)))
-                left[0, slot] = key
-                left[1, slot] = np.uint64(start)
+                listed[0, slot] = key
+                listed[1, slot] = np.uint64(start)
                 return
 
     return extend

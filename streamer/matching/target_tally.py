@@ -308,7 +308,7 @@ class TargetTally:
 
     def _enough(self, label: str | None, changed: Sequence[int]) -> list[Row]:
         """Return the same for a barcode with changed rows."""
-        found: list[Row] = []
+        table: list[Row] = []
         names, numbers, groups = self.dictionary.targets.names, self._numbers, self._panel.groups
         wanted = dict.fromkeys(names[at] for at in changed if at < len(names))
         if groups:
@@ -328,7 +328,7 @@ class TargetTally:
             enough = bool(self._panel.reached(reads, breadth, depth, matches, control))
             if enough and (label, group, name) not in self.said:
                 self.said.add((label, group, name))
-                found.append([label, group, name, reads, round(breadth, 4), round(depth, 4)])
+                table.append([label, group, name, reads, round(breadth, 4), round(depth, 4)])
             return enough
 
         for group, chosen in groups.items() or [(None, wanted)]:
@@ -336,7 +336,7 @@ class TargetTally:
             each = [passes(None, name, [name]) for name in members]
             if group is not None and each and all(each):
                 passes(group, None, members)
-        return found
+        return table
 
     def _refresh(self) -> None:
         """Rebuild the rows of barcodes that have changed."""

@@ -331,10 +331,10 @@ def fill_planes(bases, first, stop, planes):
             before = marked(bases, stop - 64 * (i + 1), bit)
             _store(back, margin + 8 * i, reversed_bits(before))
         for at in range(64 * whole, total):
-            one = (bases[first + at] >> plane) & 1
-            forward[margin + (at >> 3)] |= np.uint8(one << (at & 7))
-            one = (bases[stop - 1 - at] >> plane) & 1
-            back[margin + (at >> 3)] |= np.uint8(one << (at & 7))
+            own = (bases[first + at] >> plane) & 1
+            forward[margin + (at >> 3)] |= np.uint8(own << (at & 7))
+            own = (bases[stop - 1 - at] >> plane) & 1
+            back[margin + (at >> 3)] |= np.uint8(own << (at & 7))
 
 
 @njit(cache=True, nogil=True, inline="always")

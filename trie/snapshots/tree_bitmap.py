@@ -286,12 +286,12 @@ def _descend(
     ``want_nodes``.
     """
     levels = k // 3
-    left = np.uint64(64 - 2 * k)  # zeros after the k-mer meet inmap bits that are 0
+    spare = np.uint64(64 - 2 * k)  # zeros after the k-mer meet inmap bits that are 0
     lean_level = levels if k == 3 * levels and not want_nodes else -1
     if jump.size > 0:
         shift = np.uint64(64 - 6 * _JUMP_LEVEL)
         for j in range(count):
-            codes[j] <<= left
+            codes[j] <<= spare
             nodes[j] = jump[codes[j] >> shift]
         far = 0
         short = 0
@@ -314,7 +314,7 @@ def _descend(
         )
     else:
         for j in range(count):
-            codes[j] <<= left
+            codes[j] <<= spare
             nodes[j] = 0
             depths[j] = 0
             going[j] = j

@@ -318,7 +318,7 @@ def _inmap_of(exmap):
 
 
 @njit(cache=True, nogil=True)
-def _list(pool, k, depth, left, place, prefix, block):
+def _list(pool, k, depth, pending, place, prefix, block):
     """The next k-mers of a tree, up to BLOCK, ascending: (their number, the depth to resume at).
 
     ``left``, ``place``, ``prefix`` describe the node being read on every level above ``depth``: the
@@ -331,14 +331,14 @@ def _list(pool, k, depth, left, place, prefix, block):
     symbols = np.uint64(k % 3)
     full = np.uint64(BLOCK - 16)
     filled = np.uint64(0)
-    rest = left[depth - one]
+    rest = pending[depth - one]
     at = place[depth - one]
     while filled <= full:
         if rest == 0:
             depth -= one
             if depth == 0:
                 break
-            rest = left[depth - one]
+            rest = pending[depth - one]
             at = place[depth - one]
         elif depth < last:
             word = pool[at]
@@ -348,7 +348,7 @@ def _list(pool, k, depth, left, place, prefix, block):
                 filled += one
                 rest &= rest - one
             else:
-                left[depth - one] = rest & (rest - one)
+                pending[depth - one] = rest & (rest - one)
                 place[depth - one] = at
                 prefix[depth] = (prefix[depth - one] << six) | np.uint64(
                     intrinsics.trailing_zeros(rest)
@@ -371,7 +371,7 @@ def _list(pool, k, depth, left, place, prefix, block):
                     leaves &= leaves - one
                     filled += one
     if depth != 0:
-        left[depth - one] = rest
+        pending[depth - one] = rest
         place[depth - one] = at
     return filled, depth
 
@@ -505,7 +505,7 @@ def rebuild(old, old_state, codes, pool, k, state):
     codes: ascending, of this shard only. ``state`` (zeros at first) becomes that of the new pool.
     The old pool stays unchanged.
     """
-    left = np.zeros(LEVELS, dtype=np.uint64)
+    pending = np.zeros(LEVELS, dtype=np.uint64)
     place = np.zeros(LEVELS, dtype=np.uint64)
     prefix = np.zeros(LEVELS, dtype=np.uint64)
     exmaps = np.zeros(LEVELS, dtype=np.uint64)
@@ -517,7 +517,7 @@ def rebuild(old, old_state, codes, pool, k, state):
     depth = np.uint64(0)
     if old_state[USED]:
         depth = np.uint64(1)
-        left[0] = old[0]
+        pending[0] = old[0]
         place[0] = 2
     root_words = 2 + CAPACITY[0 if k == 3 else 1]
     state[USED] = root_words
@@ -528,7 +528,7 @@ def rebuild(old, old_state, codes, pool, k, state):
     while True:
         if i == stop_i and depth != 0:
             i = np.uint64(0)
-            stop_i, depth = _list(old, k, depth, left, place, prefix, block)
+            stop_i, depth = _list(old, k, depth, pending, place, prefix, block)
         i, j, filled = _join(block, i, stop_i, depth == 0, codes, j, end, joined)
         if filled == 0 and depth == 0:
             break

@@ -82,10 +82,10 @@ class Gatekeeper(Worker):
         folder: str,
         context: zmq.Context[zmq.Socket[bytes]],
         notify: Callable[[], None],
-        held: KeyFolder | None = None,
+        known: KeyFolder | None = None,
     ) -> None:
         super().__init__("security", notify)
-        self.held = held or KeyFolder.read(folder)
+        self.held = known or KeyFolder.read(folder)
         self.server = self.held.server
         self.version = 0
         self.refused = 0
