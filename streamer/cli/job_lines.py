@@ -31,12 +31,12 @@ class JobLine(NamedTuple):
     """A parsed command line.
 
     arguments: those of the command, without those of CLIENT; each option is one word, so that no
-    word can be taken for another option. given: those of CLIENT, by name.
+    word can be taken for another option. own: those of CLIENT, by name.
     """
 
     command: str
     arguments: list[str]
-    given: dict[str, Any]
+    own: dict[str, Any]
     inputs: list[str]
     device: str
 
@@ -44,8 +44,8 @@ class JobLine(NamedTuple):
 def parse_line(line: Sequence[str], folder: str) -> ParsedLine:
     """Check a line for the daemon; UsageError if invalid. folder: where relative paths start."""
     read = read_line(line, folder, helps=False)
-    if read.given:
-        raise UsageError(f"{_option(read.command, next(iter(read.given)))}: for clients, not jobs")
+    if read.own:
+        raise UsageError(f"{_option(read.command, next(iter(read.own)))}: for clients, not jobs")
     return ParsedLine(read.arguments, read.inputs, read.device)
 
 

@@ -141,9 +141,9 @@ def submit(
     from streamer.cli.job_lines import read_line
 
     job = read_line(line)
-    output, format_ = job.given.get("output"), job.given.get("format_")
-    if not wait and job.given:
-        raise UsageError(f"{', '.join(sorted(job.given)).replace('_', '')}: needs --wait")
+    output, format_ = job.own.get("output"), job.own.get("format_")
+    if not wait and job.own:
+        raise UsageError(f"{', '.join(sorted(job.own)).replace('_', '')}: needs --wait")
     if wait:
         format_ = check_rows(output, format_)
     with open_control(at, config, keys) as control:
@@ -151,7 +151,7 @@ def submit(
         if not wait:
             typer.echo(submitted)
             return
-        quiet = bool(job.given.get("quiet"))
+        quiet = bool(job.own.get("quiet"))
         if not quiet:
             # an interrupted client can ask for the job by this id
             say(f"job {submitted}")

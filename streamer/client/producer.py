@@ -283,11 +283,11 @@ class ProducerSteps(Connection):
 
     def _flushing(self, timeout: float | None, matched: bool) -> Steps:
         core = self._core
-        if core.account.held:
+        if core.account.kept:
             self._ask_if_ended()
         self._owes_answer()
         yield from self._until(
-            lambda: core.synced and not core.account.held, timeout, "acknowledgements"
+            lambda: core.synced and not core.account.kept, timeout, "acknowledgements"
         )
         if matched:
             yield from self._until(lambda: core.all_matched, timeout, "results")

@@ -61,15 +61,15 @@ class WebTask(ProcessTask):
 class SyncTask(ProcessTask):
     """That of sync. wake: a descriptor that it inherits. limits: those of ``SyncLimits``.
 
-    keys: the folder of keys, empty for none. held: a file with the keys that the daemon uses, which
-    the folder may no longer have. These keys are secret, unlike this task.
+    keys: the folder of keys, empty for none. contents: a file with the keys that the daemon uses,
+    which the folder may no longer have. These keys are secret, unlike this task.
     """
 
     wake: int
     directory: str
     limits: Sequence[int]
     keys: str = ""
-    held: int = -1
+    contents: int = -1
 
 
 # parameters of mallopt in glibc's malloc.h

@@ -125,7 +125,7 @@ class SyncWorker(ChildWorker):
             os.set_blocking(writer, False)
             keys = -1
             if self._gate is not None:
-                keys = in_memory(self._gate.held.to_json())
+                keys = in_memory(self._gate.contents.to_json())
                 inherited.append(keys)
             arguments = str(os.getpid()), self._task(reader, keys).to_json()
             descriptors = self._listener.fileno(), *inherited
@@ -140,7 +140,7 @@ class SyncWorker(ChildWorker):
             self._pipe = writer
         return child
 
-    def _task(self, wake: int, held: int) -> SyncTask:
+    def _task(self, wake: int, contents: int) -> SyncTask:
         config, sync = self._config, self._config.sync
         return SyncTask(
             endpoint=self.endpoint,
@@ -151,7 +151,7 @@ class SyncWorker(ChildWorker):
             directory=config.journal.directory,
             limits=(sync.connections, sync.pulls, sync.pull_bytes, sync.memory_bytes),
             keys=config.security.keys,
-            held=held,
+            contents=contents,
         )
 
     def attend(self, child: Child) -> None:

@@ -237,7 +237,7 @@ def _gatekeeper(task: SyncTask, context: zmq.Context[zmq.Socket[bytes]]) -> Gate
     from streamer.daemon.security.gatekeeper import Gatekeeper
     from streamer.daemon.security.key_folder import KeyFolder
 
-    with open(task.held, encoding="utf-8") as file:
+    with open(task.contents, encoding="utf-8") as file:
         file.seek(0)
         folder = KeyFolder.from_json(file.read())
 

@@ -365,13 +365,13 @@ class IngestSide:
     def end(self) -> None:
         """Without further fuzzed messages, all batches of honest producers must be stored once."""
         for _ in range(400):
-            if all(one.core.synced and not one.core.account.held for one in self.honest):
+            if all(one.core.synced and not one.core.account.kept for one in self.honest):
                 break
             self.now += 0.3
             self._store(len(self.waiting))
             self._turn()
         for one in self.honest:
-            assert not one.core.account.held, "an honest producer does not get on"
+            assert not one.core.account.kept, "an honest producer does not get on"
             found = [(names, letters) for name, _, _, names, letters in self.stored
                      if name == one.core.name]  # fmt: skip
             sent = [(frames[0], frames[2].translate(page.CODES)) for frames in one.sent]

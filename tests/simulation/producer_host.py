@@ -104,7 +104,7 @@ class ProducerHost(Process):
             self._handed = number + 1
             yield from self._until(lambda: core.all_sent)
         core.owes_answer(self.clock.now)
-        yield from self._until(lambda: core.synced and not core.account.held)
+        yield from self._until(lambda: core.synced and not core.account.kept)
         yield from self._until(lambda: core.matched >= core.account.durable)
         job.done = True
         self.note("has sent all of its file")
@@ -131,7 +131,7 @@ class ProducerHost(Process):
             header = unpack(unseal(frames)[0])
             self._promises.session(life, header)
             self._core.hear(header, self.clock.now)
-            self._promises.durable(self.job.name, self._handed - len(self._core.account.held))
+            self._promises.durable(self.job.name, self._handed - len(self._core.account.kept))
         while (message := self._core.batch()) is not None and self._send(message):
             pass
 

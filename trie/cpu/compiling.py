@@ -318,7 +318,7 @@ def compile_notice(*, quiet: bool, report: Callable[[str], object] = _to_stderr)
                 self.running += 1
                 if self.running == 1 and not self.reported:
                     self.began = time.monotonic()
-                    self.timer = threading.Timer(self.left, self.expire)
+                    self.timer = threading.Timer(self.seconds, self.expire)
                     self.timer.daemon = True
                     self.timer.start()
 
@@ -328,8 +328,8 @@ def compile_notice(*, quiet: bool, report: Callable[[str], object] = _to_stderr)
                 if self.running == 0 and self.timer is not None:
                     self.timer.cancel()
                     self.timer = None
-                    self.left -= time.monotonic() - self.began
-            if self.left <= 0:
+                    self.seconds -= time.monotonic() - self.began
+            if self.seconds <= 0:
                 self.expire()
 
         def expire(self) -> None:

@@ -57,7 +57,7 @@ class Account:
 
     epoch: int
     durable: int = 0
-    held: list[Batch] = field(default_factory=list)
+    kept: list[Batch] = field(default_factory=list)
     acknowledged: Mark = Mark()
     matched: Mark = Mark()
     unmatched: tuple[Mark, ...] = ()
@@ -66,12 +66,12 @@ class Account:
     @property
     def total(self) -> int:
         """The number of the last batch handed over."""
-        return self.durable + len(self.held)
+        return self.durable + len(self.kept)
 
     @property
     def sent(self) -> int:
         """Reads that have been sent, including those that were refused or lost."""
-        on_their_way = sum(batch.reads for batch in self.held if batch.sent)
+        on_their_way = sum(batch.reads for batch in self.kept if batch.sent)
         return self.acknowledged.reads + on_their_way + self.dropped
 
     def advanced(self, durable: int, matched: int, earlier: int | None = None) -> Account:
@@ -82,7 +82,7 @@ class Account:
         count = max(0, min(durable, self.total) - self.durable)
         last = self.acknowledged
         unmatched = list(self.unmatched)
-        for sequence, batch in enumerate(self.held[:count], self.durable + 1):
+        for sequence, batch in enumerate(self.kept[:count], self.durable + 1):
             last = Mark(sequence, last.reads + batch.reads, batch.last or last.last)
             unmatched.append(last)
         if not matched and earlier != 0:
@@ -91,7 +91,7 @@ class Account:
         return replace(
             self,
             durable=self.durable + count,
-            held=self.held[count:],
+            kept=self.kept[count:],
             acknowledged=last,
             matched=unmatched[done - 1] if done else self.matched,
             unmatched=tuple(unmatched[done:]),
@@ -104,10 +104,10 @@ class Account:
             self,
             epoch=epoch,
             durable=0,
-            held=self.held[:at] + self.held[at + 1 :],
+            kept=self.kept[:at] + self.kept[at + 1 :],
             # they are matched before any other batch, like ``earlier`` ones
             unmatched=tuple(replace(mark, sequence=0) for mark in self.unmatched),
-            dropped=self.dropped + self.held[at].reads,
+            dropped=self.dropped + self.kept[at].reads,
         )
 
     def restarted(self, lost: int, epoch: int) -> Account:
@@ -219,12 +219,12 @@ class ProducerCore:
 
     def add(self, batch: Batch) -> None:
         """Send this batch, too."""
-        self.account.held.append(batch)
+        self.account.kept.append(batch)
 
     def take_back(self, batch: Batch) -> None:
         """Do not send the last batch, which has not gone out."""
-        if self.account.held and self.account.held[-1] is batch:
-            self.account.held.pop()
+        if self.account.kept and self.account.kept[-1] is batch:
+            self.account.kept.pop()
 
     # ---- waiting ---------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class ProducerCore:
         """The next batch that credit allows, counted as sent."""
         if not self.synced or self.settling or self.all_sent:
             return None
-        outgoing = self._held(self._next)
+        outgoing = self._kept(self._next)
         if outgoing.size + self._on_their_way() > self._credit:
             return None
         header = self._header("batch") | {"seq": self._next, "form": "columns"}
@@ -289,7 +289,7 @@ class ProducerCore:
             self._asked = now
             self._told_need = message.header.get("need", 0)
         elif message.sequence == self._next:
-            size = self._on_their_way() + self._held(self._next).size
+            size = self._on_their_way() + self._kept(self._next).size
             self._next += 1
             # the sum over all batches takes too long for each of them
             self._way = self.account, self.received, self._next, size
@@ -299,7 +299,7 @@ class ProducerCore:
     def stayed(self, message: Outgoing) -> None:
         """The message could not be sent."""
         if message.sequence:
-            self._held(message.sequence).sent -= 1
+            self._kept(message.sequence).sent -= 1
         else:
             self.greetings -= 1
 
@@ -316,14 +316,14 @@ class ProducerCore:
     def _header(self, kind: str) -> Header:
         return {"v": PROTOCOL, "type": kind, "producer": self.name, "epoch": self.epoch}
 
-    def _held(self, sequence: int) -> Batch:
-        return self.account.held[sequence - 1 - self.account.durable]
+    def _kept(self, sequence: int) -> Batch:
+        return self.account.kept[sequence - 1 - self.account.durable]
 
     def _on_their_way(self) -> int:
         account, received, coming = self.account, self.received, self._next
         if self._way[0] is not account or self._way[1:3] != (received, coming):
             first, behind = max(received - account.durable, 0), coming - 1 - account.durable
-            size = sum(batch.size for batch in account.held[first : max(first, behind)])
+            size = sum(batch.size for batch in account.kept[first : max(first, behind)])
             self._way = account, received, coming, size
         return self._way[3]
 
@@ -331,7 +331,7 @@ class ProducerCore:
         """The size of the next batch if only credit keeps it back, 0 otherwise."""
         if not self.synced or self.settling or self.all_sent or self._on_their_way():
             return 0
-        size = self._held(self._next).size
+        size = self._kept(self._next).size
         return size if size > self._credit and not self.takes_no_more else 0
 
     # ---- messages in -----------------------------------------------------------------------------

@@ -73,7 +73,7 @@ log = structlog.get_logger("security")
 class Gatekeeper(Worker):
     """Admits those who have a right in the folder of keys; KeysError if it cannot be used.
 
-    held: the keys in force; at first those given, or else those in the folder. version: rises
+    contents: the keys in force; at first those given, or else those in the folder. version: rises
     whenever they change. refused: connections refused so far. server: the daemon's key.
     """
 
@@ -85,12 +85,12 @@ class Gatekeeper(Worker):
         known: KeyFolder | None = None,
     ) -> None:
         super().__init__("security", notify)
-        self.held = known or KeyFolder.read(folder)
-        self.server = self.held.server
+        self.contents = known or KeyFolder.read(folder)
+        self.server = self.contents.server
         self.version = 0
         self.refused = 0
         self._folder = folder
-        self._seen = self.held.state
+        self._seen = self.contents.state
         # why the folder could not be read
         self._fault = ""
         self._context = context
@@ -108,11 +108,11 @@ class Gatekeeper(Worker):
     @property
     def keys(self) -> int:
         """How many keys are in the folder."""
-        return len(self.held.rights)
+        return len(self.contents.rights)
 
     def rights(self, user: str, domain: str) -> Rights | None:
         """The rights of the owner of a public key, None if it has none on this socket."""
-        rights = self._own.get(user) or self.held.rights.get(user)
+        rights = self._own.get(user) or self.contents.rights.get(user)
         return rights if rights is not None and rights.may_enter(domain) else None
 
     def issue(self, rights: Rights) -> ClientKeys:
@@ -174,7 +174,7 @@ class Gatekeeper(Worker):
         now = time.monotonic()
         if now - self._reported > _REPORT_SECONDS:
             self._reported = now
-            rights = self.held.rights.get(key)
+            rights = self.contents.rights.get(key)
             who = {"key": key} if rights is None else {"name": rights.name}
             log.warning("connection refused", socket=domain, address=address, **who)
 
@@ -187,7 +187,7 @@ class Gatekeeper(Worker):
         state, before = state_of(self._folder), self._seen
         self._seen = state
         # do not read a file while it is being written
-        if state == self.held.state or state != before:
+        if state == self.contents.state or state != before:
             return
         try:
             folder = KeyFolder.read(self._folder)
@@ -201,6 +201,6 @@ class Gatekeeper(Worker):
         if folder.server != self.server:
             log.error("the daemon's own key changes only at its start", folder=self._folder)
         # assigned in one step, since another thread may be reading it
-        self.held = folder._replace(server=self.server)
+        self.contents = folder._replace(server=self.server)
         self.version += 1
         log.info("keys read again", keys=self.keys)

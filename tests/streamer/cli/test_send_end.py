@@ -270,7 +270,7 @@ def test_an_interrupt_at_any_line_leaves_the_count_exact(path):
 
 def test_an_account_takes_back_what_a_daemon_lost():
     held = [account.Batch([], 1, 0, 10, f"r{i}", sent=1) for i in range(4)]
-    kept = account.Account(1, held=held).advanced(3, 1)
+    kept = account.Account(1, kept=held).advanced(3, 1)
     assert (kept.acknowledged.reads, kept.matched.reads, kept.sent) == (30, 10, 40)
     lost = kept.restarted(2, 2)
     assert (lost.acknowledged.reads, lost.acknowledged.last, lost.sent) == (10, "r0", 40)

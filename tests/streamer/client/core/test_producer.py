@@ -79,7 +79,7 @@ def test_batches_go_out_as_credit_allows_and_never_beyond():
     assert talk.sent() == []
     talk.hear("ack", received=3, durable=3, credit=100)
     assert talk.sent() == [4]
-    assert [b.size for b in talk.core.account.held] == [90, 120]
+    assert [b.size for b in talk.core.account.kept] == [90, 120]
 
 
 def test_what_it_needs_is_said_once_and_again_after_silence():
@@ -289,7 +289,7 @@ def test_another_run_that_has_taken_over_ends_this_one():
     for _ in range(2):
         with pytest.raises(RefusedError):
             talk.hear("refused", seq=1, reason="stale-epoch")
-    assert (talk.core.epoch, len(talk.core.account.held)) == (1, 1)
+    assert (talk.core.epoch, len(talk.core.account.kept)) == (1, 1)
 
 
 def test_a_gap_and_an_unknown_epoch_are_asked_about():
@@ -346,7 +346,7 @@ def test_a_name_that_the_daemon_has_forgotten_goes_on_in_a_new_epoch():
     talk.send(talk.core.hello())
     talk.hear("welcome")
     assert talk.sent() == [1]
-    assert [held.size for held in talk.core.account.held] == [30]
+    assert [held.size for held in talk.core.account.kept] == [30]
 
 
 def test_an_answer_with_more_durable_than_received_is_none():
