@@ -21,7 +21,7 @@ __all__ = ["Producer", "Subscriber"]
 
 
 class Producer(ProducerSteps):
-    """As ``streamer.client.Producer``; used in ``async with``, it flushes at the end.
+    """``streamer.client.Producer`` for asyncio; used in ``async with``, it flushes at the end.
 
     >>> import asyncio
     >>> from streamer.aio import Producer
@@ -76,7 +76,7 @@ class Producer(ProducerSteps):
 
 
 class Subscriber(FeedReader):
-    """As ``streamer.client.Subscriber``, with ``async for``.
+    """``streamer.client.Subscriber`` for asyncio, with ``async for``.
 
     >>> import asyncio
     >>> from streamer.aio import Producer, Subscriber

@@ -49,7 +49,7 @@ REFERENCE = Rates({"cpu": 0.75, "cuda": 1.15})
 
 
 def machine() -> list[object]:
-    """What rates were measured on."""
+    """The machine that rates were measured on."""
     from trie.cpu.machine import processor_name
     from trie.cpu.threads import usable_cores
 

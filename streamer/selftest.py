@@ -24,7 +24,7 @@ LOW = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What a machine with so many cores reached in this test, in bases a second by mode."""
+    """The throughput of a machine in this test, in bases per second by mode."""
 
     machine: str
     cores: int
@@ -82,7 +82,7 @@ class Watch:
         return time.perf_counter(), user + nice + system + irq + soft, stolen, own.user + own.system
 
     def causes(self) -> tuple[str, ...]:
-        """What was seen since, in words."""
+        """The causes seen since, in words."""
         clock, busy, stolen, own = (
             after - before for after, before in zip(self._now(), self._begin, strict=True)
         )
@@ -103,7 +103,7 @@ _BUS_BYTES = 1 << 27
 
 
 def _of_gpu() -> list[str]:
-    """What slows the first GPU down."""
+    """The causes that slow the first GPU down."""
     from gpu.card.intrinsics import SIMULATED, cuda
 
     if SIMULATED:

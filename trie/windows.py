@@ -90,7 +90,7 @@ def start_state(offsets, start):
 
 @njit(cache=True, nogil=True)
 def start_roll(offsets, start):
-    """As ``start_state``, plus buffers for a block's codes and positions (uint64[BLOCK])."""
+    """``start_state``, plus buffers for a block's codes and positions (uint64[BLOCK])."""
     codes = np.empty(BLOCK, dtype=np.uint64)
     positions = np.empty(BLOCK, dtype=np.uint64)
     return start_state(offsets, start), codes, positions

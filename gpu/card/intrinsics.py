@@ -1,4 +1,4 @@
-"""What numba's CUDA target lacks, each with a second body in plain Python for numba's simulator.
+"""Functions that numba's CUDA target lacks, each with a body in plain Python for the simulator.
 
 The simulator runs kernels without a device (``NUMBA_ENABLE_CUDASIM=1``). numba widens uint32
 arithmetic to 64 bits unless every result is cast back, its shuffles take only signed values, and it

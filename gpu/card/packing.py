@@ -220,7 +220,7 @@ def _squeeze_letters(letters, first, stop, packed):
 
 @njit(cache=True, nogil=True)
 def _translate_letters(letters, table, first, stop, k, packed, starts):
-    """As ``_squeeze_letters``, letter by letter; returns as ``pack_letters_into``."""
+    """Do ``_squeeze_letters`` letter by letter; returns as ``pack_letters_into``."""
     kind = _NO_GAPS
     for begin in range(first, stop, 16):
         end = min(begin + 16, stop)

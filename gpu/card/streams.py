@@ -337,7 +337,7 @@ class StreamEngine(Generic[CardT, Answer]):
     def _on_card(
         self, take: Callable[[Answer], Taken], card: CardT, prepared: Chunks
     ) -> Iterator[Taken]:
-        """What is taken from one device, on its thread."""
+        """Yield the results of one device, on its thread."""
         places = [(card, slot) for slot in card.slots]
         with Flights(self._flight, places, self._ahead.give_back) as flights:
             for answer in flights.run(prepared):

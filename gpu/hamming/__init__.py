@@ -237,13 +237,13 @@ class BitSliced:
         self._k = k
 
     def words(self, windows: int) -> int:
-        """As ``PlaneKernel.words``."""
+        """See ``PlaneKernel.words``."""
         return (-(-windows // network.TILE) + 1) * network.SPAN
 
     def launch(
         self, text: Planes, windows: int, counter: tuple[Any, np.uint32], hits: Any, stream: Any
     ) -> None:
-        """As ``PlaneKernel.launch``."""
+        """See ``PlaneKernel.launch``."""
         tiles = -(-windows // network.TILE)
         # the patterns are divided among blocks, so that even a short text fills the GPU
         shares = max(1, min(-(-self.count // bit_sliced.BATCH), BLOCKS // tiles))
@@ -281,13 +281,13 @@ class Pigeonhole:
         )  # fmt: skip
 
     def words(self, windows: int) -> int:
-        """As ``PlaneKernel.words``."""
+        """See ``PlaneKernel.words``."""
         return 2 * (-(-windows // 64) + self._blocks + 1)
 
     def launch(
         self, text: Planes, windows: int, counter: tuple[Any, np.uint32], hits: Any, stream: Any
     ) -> None:
-        """As ``PlaneKernel.launch``."""
+        """See ``PlaneKernel.launch``."""
         self._kernel[-(-windows // THREADS), THREADS, stream](
             text.text, text.gaps, np.uint32(windows), *self._index, *counter, hits
         )

@@ -121,7 +121,7 @@ def shape_for(length: int, k: int) -> SlicedShape:
 
 
 def steps_of(patterns: NDArray[np.uint8], shape: SlicedShape) -> NDArray[np.uint32]:
-    """What ``search`` reads for each symbol of uint8[r, m] patterns: uint32[r, steps, step].
+    """The words that ``search`` reads per symbol of uint8[r, m] patterns: uint32[r, steps, step].
 
     The byte offset of the symbol's row in ``rows``, or for branched symbols the code. A gap code
     counts as A. Symbols after the end of a longer pattern use the row of zeros.

@@ -247,7 +247,7 @@ class TableSearcher:
     def words(
         self, codes: NDArray[np.uint8], first: int, stop: int, then: Any = None
     ) -> list[NDArray[np.uint64]]:
-        """As ``PlaneSearcher.words``."""
+        """See ``PlaneSearcher.words``."""
         text = codes[first : stop + self._length - 1]
         results = self.launch(self._space.upload("codes", text), stop - first).copy_to_host()
         hits = _words_of_table(results, text, self._plain)

@@ -104,7 +104,7 @@ def contents(paths: Sequence[str]) -> Contents | None:
 
 
 def _inflated(packed: str, start: bytes) -> bytes:
-    """What the beginning of a compressed file holds; empty if it cannot be said."""
+    """Decompress the beginning of a file; empty if that fails."""
     text = b""
     with suppress(zlib.error):
         while packed == "gz" and start:

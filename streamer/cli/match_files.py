@@ -65,7 +65,7 @@ class Asked:
         return stored.by_group() if self.by == "group" else stored
 
     def answer(self, matcher: StreamMatcher) -> running_report.Answer:
-        """What makes its rows; StreamerError if the dictionary lacks the data for them."""
+        """The answer, which makes rows; StreamerError if the dictionary lacks the data for them."""
         spec, stored = matcher.spec, matcher.stored
         if self.report == "targets":
             if self.panel is not None:
@@ -259,7 +259,7 @@ def match_on_cluster(
     *,
     quiet: bool,
 ) -> None:
-    """As ``match_files``; the dictionary is loaded here and put on every node."""
+    """Do ``match_files`` on a cluster; the dictionary is loaded here and put on every node."""
     from streamer.cluster.connecting import connected
     from streamer.cluster.match_tasks import TASK_READS, match_lines, match_results, task_bases
 

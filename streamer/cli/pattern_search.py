@@ -1,4 +1,4 @@
-"""What ``asm`` and ``hamming`` share: patterns and a text in, rows of hits out."""
+"""Code that ``asm`` and ``hamming`` share: patterns and a text in, rows of hits out."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class _Playback:
             raise self._fault
 
     def __iter__(self) -> Iterator[Piece]:
-        """As ``streamer.cli.send_files.Source``."""
+        """See ``streamer.cli.send_files.Source``."""
         from streamer.cli.send_files import Piece
         from streamer.sequences.files import read_batches
 

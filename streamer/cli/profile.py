@@ -49,7 +49,7 @@ def profile_lines(stages: Stages, threads: int, seconds: float) -> list[str]:
 
 
 def _bound(stages: Stages, threads: int, seconds: float) -> str:
-    """What limited the speed."""
+    """The bound of the speed, in words."""
     busy = {name: stages.seconds(name, "busy") for name in stages.names}
     all_busy = max(sum(busy.values()), 1e-9)
     # beside as many processes, this one writes

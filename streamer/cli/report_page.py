@@ -163,7 +163,7 @@ def _names(paths: list[str]) -> dict[str, str]:
 
 
 def _source(path: str, name: str, recount: Recount, *, quiet: bool) -> Source:
-    """What one input holds: a journal, or the rows of a report."""
+    """The reports of one input: a journal, or the rows of a report."""
     from xopen import xopen
 
     from streamer.cli.streams import progress

@@ -131,7 +131,7 @@ class Source(Protocol):
         """The reads; what it raises ends the sending, once those before have arrived."""
 
     def resume_hint(self, reads: int) -> str:
-        """What follows the first so many reads, for people."""
+        """The place after this number of reads, in words."""
 
 
 class Files:

@@ -30,7 +30,7 @@ def name_of(folder: str) -> str:
 
 
 class _Source:
-    """As ``streamer.cli.send_files.Source``."""
+    """See ``streamer.cli.send_files.Source``."""
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher

@@ -141,7 +141,7 @@ def signals_noted() -> Iterator[list[int]]:
 
 
 def _escaped(error: UnicodeError) -> tuple[str | bytes, int]:
-    """What to write for what an encoding lacks: bytes of a name as they are, else an escape."""
+    """Replace characters that an encoding lacks: bytes of a name as they are, else an escape."""
     try:
         return codecs.lookup_error("surrogateescape")(error)
     except UnicodeError:

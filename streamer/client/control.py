@@ -29,7 +29,7 @@ _DECISION = TOPICS["decision"]
 
 
 class ReadDecision(NamedTuple):
-    """What to do with a read: ``proceed``, ``stop_receiving`` or ``unblock``.
+    """The decision on a read: ``proceed``, ``stop_receiving`` or ``unblock``.
 
     target: the one that the read is on, or None. matches: windows that match its best target.
     windows: those without an ambiguity code. Both are of the first ``bases`` symbols of the read.
@@ -236,7 +236,7 @@ class Control(Connection):
         return self._late_reply("reload", key=secrets.token_hex(8))
 
     def ask(self, reads: Iterable[tuple[str, str | bytes]]) -> list[ReadDecision]:
-        """What to do with these reads, by the daemon's table ``decision``; they are not counted.
+        """Decide on these reads by the daemon's table ``decision``; they are not counted.
 
         A read may be asked about again as it grows. At most a million letters a call. RefusedError
         if the daemon decides nothing, or not now.

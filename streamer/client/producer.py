@@ -339,7 +339,7 @@ class ProducerSteps(Connection):
         return True
 
     def _awaited(self) -> int:
-        """What the next step waits for: a message, and room if there was none."""
+        """The events that the next step waits for: a message, and room if there was none."""
         events = zmq.POLLIN | zmq.POLLOUT if self._blocked else zmq.POLLIN
         self._blocked = False
         return events

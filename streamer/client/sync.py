@@ -59,7 +59,7 @@ class Sync(SyncSocket):
         return None if self._positions is None else self._positions.cursor
 
     def heads(self) -> subscriber.Extent:
-        """What can be pulled now."""
+        """The records that can be pulled now."""
         number = next(self._numbers)
         self._post(request("heads", number))
         with self._checking():

@@ -296,7 +296,7 @@ class ControlWorker(SocketWorker):
 
 
 def _rows(status: DaemonStatus, request: wire.Header) -> wire.Header:
-    """As many rows of target counts as fit, from a number on; and the number of the next row."""
+    """Rows of target counts from a number on, up to a limit, and the number of the next row."""
     tally = _tally(status)
     by = request.get("by")
     if by not in (None, "barcode", "group"):

@@ -53,7 +53,7 @@ _NAMES, _OFFSETS, _LETTERS = range(1, _FRAMES - 1)
 def decode_batches(
     messages: Sequence[tuple[wire.Header, Sequence[memoryview]]], make: MakeTogether
 ) -> list[tuple[ReadBatch, bytes] | None]:
-    """What ``decode_batch`` returns for each batch, or None: then call ``unseal`` and that.
+    """The result of ``decode_batch`` for each batch, or None: then call ``unseal`` and that.
 
     messages: the fields of each header, and all frames of the message. Where the result is not
     None, the checksum in the last frame is right. The letters stay in their frames.

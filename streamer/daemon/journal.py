@@ -212,7 +212,7 @@ def _log_put_off(error: Exception) -> None:
 
 
 def entries_of(group: Group | Epochs, now: int) -> tuple[Sequence[Record | Begun], Replay]:
-    """What to store of a group, and what it adds to a restart; now: in nanoseconds."""
+    """The records of a group, and the cost they add to a restart; now: in nanoseconds."""
     if not isinstance(group, Group):
         return [Begun(name, epoch, now) for name, epoch in group], Replay()
     records = [publication.record(now) for publication in group.publications(intervals=True)]

@@ -73,7 +73,7 @@ class Answers:
         return differ
 
     def totals(self, reads: NDArray[np.bool_]) -> dict[str, int]:
-        """What these reads add to the totals."""
+        """The totals of these reads."""
         rows = self.rows["read"]
         chosen = reads[rows["read"]]
         sums = {name: int(rows[name][chosen].sum()) for name in ("matches", "mismatches")}

@@ -38,7 +38,7 @@ class ProcessTask:
         return cls(**json.loads(text))
 
     def to_json(self) -> str:
-        """As one line."""
+        """The task as one line."""
         return json.dumps(asdict(self))
 
 
@@ -173,7 +173,7 @@ def _fields(process: int) -> list[str]:
 
 
 def state_of(process: int) -> str:
-    """What a process is doing, in words."""
+    """The state of a process, in words."""
     fields = _fields(process)
     return _STATES.get(fields[0], f"is in state {fields[0]}") if fields else "has ended"
 

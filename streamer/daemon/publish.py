@@ -100,7 +100,7 @@ class ControlRecord:
         return seal(self.contents[topic].message(topic, header | self.about, names))
 
     def record(self, now: int) -> Record:
-        """As the journal stores it; ``now`` is in nanoseconds since 1970."""
+        """The record for the journal; ``now`` is in nanoseconds since 1970."""
         meta, frames = _stored(self, self.contents)
         meta = msgpack.packb(meta | self.meta)
         return Record(self.at, self.kind, meta, (*self.frames, *frames), None, now, self.subject)
@@ -223,7 +223,7 @@ class Publication:
         return self._contents[topic]
 
     def _further(self, topic: str) -> tuple[Header, Columns]:
-        """What a topic has besides the laid-out columns: the context of reads, if known."""
+        """The columns of a topic besides the laid-out ones: the context of reads, if known."""
         context = self.matched.result.batch.context
         if topic != "read" or context is None:
             return {}, {}
@@ -276,7 +276,7 @@ class Publication:
         return encode_feed(topic, header | fields, names, columns)
 
     def record(self, now: int) -> Record:
-        """As the journal stores it, see ``StoredBatch``; now: in nanoseconds since 1970."""
+        """The record for the journal, see ``StoredBatch``; now: in nanoseconds since 1970."""
         accepted, result = self.matched.accepted, self.matched.result
         packed, gaps = result.batch.two_bits()
         reads = accepted.names, raw(result.batch.offsets), packed.data, raw(gaps)

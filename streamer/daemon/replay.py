@@ -176,7 +176,7 @@ MOST_HELD = 1000
 
 
 class HandedOver(Enum):
-    """What became of a message that was handed to a ROUTER socket."""
+    """The outcome of handing a message to a ROUTER socket."""
 
     SENT = "sent"
     GONE = "gone"

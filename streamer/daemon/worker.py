@@ -155,7 +155,7 @@ class Worker(threading.Thread):
 
     @property
     def loading(self) -> bool:
-        """Whether it does what may be left behind if the daemon ends meanwhile."""
+        """Whether its work may be left behind if the daemon ends meanwhile."""
         return False
 
     def stop(self) -> None:

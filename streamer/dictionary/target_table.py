@@ -1,4 +1,4 @@
-"""What the targets of a dictionary are: tables of source, target and perhaps group; files, records.
+"""The targets of a dictionary: tables of source, target and perhaps group; files, records.
 
 A source is the name of a record, or a file: its path as given, or the end of it.
 """

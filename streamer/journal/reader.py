@@ -10,7 +10,7 @@ from streamer.journal.record_index import NAME, Index, SnapshotRow, State
 
 
 class JournalView:
-    """What both a journal's owner and its other readers can read."""
+    """The part of a journal that its owner and its other readers can read."""
 
     directory: Path
     _index: Index

@@ -64,7 +64,7 @@ class Begun(NamedTuple):
 
 
 class Received(NamedTuple):
-    """What is stored under a producer's name: its last epoch, and the last batch in it.
+    """The state of a producer by its name: its last epoch, and the last batch in it.
 
     sequence: 0 if the epoch has no batch. mark: of the last batch in any epoch. time: of that
     batch, or of the start of the epoch, in nanoseconds since 1970.

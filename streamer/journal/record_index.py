@@ -395,7 +395,7 @@ class Index:
         return [self._checked(RecordRow, row) for row in rows]
 
     def integrity(self) -> list[JournalDamage]:
-        """What SQLite finds wrong with its file, and keys that do not lead to their record."""
+        """The damage that SQLite finds in its file, and keys that do not lead to their record."""
         rows = self._query("PRAGMA integrity_check(8)")
         return [JournalDamage(text, file=str(self.path)) for (text,) in rows if text != "ok"]
 

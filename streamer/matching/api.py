@@ -154,7 +154,7 @@ class Matcher:
 
 
 class Matches:
-    """What was found in reads, as structured arrays with the columns of ``match``'s reports.
+    """The matches in reads, as structured arrays with the columns of ``match``'s reports.
 
     names: read names; the field ``read`` indexes them. targets: the dictionary's targets;
     ``best_target``, and ``target`` in ``targets()``, index them. An index of -1 means none.

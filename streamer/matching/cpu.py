@@ -124,7 +124,7 @@ class CpuEngine(match_engine.MatchEngine):
     def find_in_part(
         self, batch: ReadBatch, *, seeks: bool, settles: bool
     ) -> match_engine.Found | None:
-        """As ``TextIndex.match``, without runs; None if windows are looked up elsewhere, too."""
+        """Do ``TextIndex.match`` without runs; None if windows are looked up elsewhere, too."""
         if self._text is None or len(self._set):
             return None
         bits = self._text.match(

@@ -108,7 +108,7 @@ NO_STARTS = np.zeros(0, dtype=np.int64)
 
 
 class Found(NamedTuple):
-    """What a batch has: its events, and runs as in ``BatchResult``, empty unless asked for."""
+    """The events of a batch, and its runs as in ``BatchResult``, empty unless asked for."""
 
     events: Events
     runs: Runs

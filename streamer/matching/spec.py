@@ -1,4 +1,4 @@
-"""What is matched and how: one description for the command line, the daemon and Python."""
+"""The description of matching for the command line, the daemon and Python."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ _COUNTS = ("reads_in", "bases_in", "reads_out", "bases_out")
 
 
 class Filtered(NamedTuple):
-    """What became of reads.
+    """The counts of reads, in and out.
 
     assigned: target indices, -1 for none. let_out: whether they passed. offsets: as in a batch.
     """

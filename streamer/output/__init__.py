@@ -1,1 +1,1 @@
-"""What commands write: rows for users, and files that appear atomically."""
+"""The output of commands: rows for users, and files that appear atomically."""

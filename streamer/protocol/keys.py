@@ -45,7 +45,7 @@ class KeyPair(NamedTuple):
 
 
 class ClientKeys(NamedTuple):
-    """What a client needs: its own key pair, and the public key of the daemon that it talks to.
+    """The keys of a client: its own pair, and the public key of the daemon that it talks to.
 
     name: that of the key, for people.
     """

@@ -377,7 +377,7 @@ def decode_feed(
 
 
 def decode_body(frames: Sequence[wire.Buffer], previous: Sequence[str] = ()) -> FeedMessage:
-    """As ``decode_feed``, but from frames without the checksum, which was verified before."""
+    """Do ``decode_feed`` for frames without the checksum, which was verified before."""
     if len(frames) < 2:
         raise wire.malformed("a message has a topic and a header")
     topic = _NAMES.get(bytes(frames[0]), "")

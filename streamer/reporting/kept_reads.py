@@ -229,7 +229,7 @@ def spec_of(identity: str, directory: str) -> MatchSpec:
 
 
 def _known(reader: JournalReader) -> tuple[Restored, int]:
-    """What the journal says, apart from its batches, and up to which record its curve goes."""
+    """The facts of the journal apart from its batches, and up to which record its curve goes."""
     snapshot = reader.snapshot()
     known = Restored(reader.oldest - 1)
     if snapshot is not None and reader.oldest > 1:

@@ -159,7 +159,7 @@ class RawFile(io.RawIOBase):
 
     @property
     def regular(self) -> bool:
-        """Whether it is not a pipe: waiting for more bytes delays none that are already there."""
+        """Whether the file is not a pipe: waiting for more bytes delays none that are there."""
         return bool(self._file.seekable())
 
     @property

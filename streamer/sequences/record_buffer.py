@@ -83,7 +83,7 @@ class RecordText(NamedTuple):
 
 
 class RecordForm(NamedTuple):
-    """What the records of a file are: FASTA, FASTQ, SAM (also for CRAM) or BAM.
+    """The format of the records of a file: FASTA, FASTQ, SAM (also for CRAM) or BAM.
 
     header: what precedes the records in SAM or BAM.
     """

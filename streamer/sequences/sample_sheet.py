@@ -48,7 +48,7 @@ class SampleSheetError(PlacedError):
 
 
 class Sample(NamedTuple):
-    """What a sheet says of a barcode; None where it says nothing."""
+    """The row of a barcode; None where the sheet says nothing."""
 
     barcode: str
     sample: str | None = None

@@ -153,12 +153,12 @@ class SequenceSource:
 
     @property
     def alignments(self) -> bool:
-        """Whether it is SAM, BAM or CRAM, as far as is known yet."""
+        """Whether the file is SAM, BAM or CRAM, as far as is known yet."""
         return isinstance(self._parser, (sam.BamParser, sam.SamParser))
 
     @property
     def fasta(self) -> bool:
-        """Whether it is FASTA; False if it cannot be read."""
+        """Whether the file is FASTA; False if it cannot be read."""
         try:
             self._open(RecordBuffer(self._shown, 0, 0))
         except DataError:
@@ -167,7 +167,7 @@ class SequenceSource:
 
     @property
     def form(self) -> RecordForm:
-        """What the records are, with the header that ``read_header`` took."""
+        """The format of the records, with the header that ``read_header`` took."""
         if isinstance(self._parser, FastaParser):
             return RecordForm("FASTA")
         if not self.alignments:

@@ -1,4 +1,4 @@
-"""What the page of a terminal shows: an overview of state, speed, queues and faults, and tables.
+"""The page of a terminal: an overview of state, speed, queues and faults, and tables.
 
 A table has a row for each target, barcode, producer or the like, the columns that there is room
 for, and an order. Numbers, sizes, times, bars and curves are text.

@@ -63,7 +63,7 @@ class Pending:
 
 
 class FolderWatch(Generic[T]):
-    """What is made of the files of a folder, until its run is over or ``stopped``.
+    """The results of the files of a folder, until its run is over or ``stopped``.
 
     settle: how many seconds a file must be unchanged to count as complete. follows: uncompressed
     FASTQ is visited as it grows, too. note, fault: called with a line for people, ``fault`` if

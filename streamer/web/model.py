@@ -1,4 +1,4 @@
-"""What is known of the run: messages and replies in, fields for the page out. Without I/O.
+"""The state of the run: messages and replies in, fields for the page out. Without I/O.
 
 A curve has a point for each cell of ``step`` seconds. When there are too many, the step doubles and
 two points become one; so a page that is open for a day holds as much as one that is open for ten
@@ -22,7 +22,7 @@ from streamer.sequences.sample_sheet import SampleSheet
 
 
 def quantile(q: float, bounds: Sequence[float], counts: Sequence[int]) -> float | None:
-    """As Prometheus estimates it: evenly spread within a bucket; None of an empty histogram.
+    """A quantile as Prometheus estimates it: even within a bucket; None of an empty histogram.
 
     bounds: the largest value of each bucket; ``counts`` has one more, of the rest, for which the
     last bound stands.
@@ -496,7 +496,7 @@ class RunModel:
         return self._state(now) | {name: self._part(name) for name in _PARTS}
 
     def tick(self, now: float) -> Fields:
-        """What has changed since the last tick; ``point``: the last one of the history.
+        """The changes since the last tick; ``point``: the last one of the history.
 
         replaces: it stands in place of the one before.
         """

@@ -63,7 +63,7 @@ def event(name: str, fields: dict[str, Any]) -> bytes:
 
 
 class Page:
-    """What waits for one page: events; ``behind``: it needs everything."""
+    """The events that wait for one page; ``behind``: it needs everything."""
 
     def __init__(self) -> None:
         self.waiting: list[bytes] = []
@@ -318,7 +318,7 @@ class RequestTimed(H11Protocol):
     """A connection as uvicorn has it, with a limit on the time that a request takes to arrive."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """It waits for its first request."""
+        """Wait for the first request."""
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
         self._see()
@@ -329,12 +329,12 @@ class RequestTimed(H11Protocol):
         self._see()
 
     def on_response_complete(self) -> None:
-        """It waits for the next request."""
+        """Wait for the next request."""
         super().on_response_complete()
         self._see()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It waits no more."""
+        """End the wait."""
         super().connection_lost(exc)
         self._wait_no_more()
 

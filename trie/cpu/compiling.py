@@ -170,7 +170,7 @@ def _is_stale(record: Path) -> bool:
 
 
 def gpu_compilers() -> str:
-    """What compiles GPU kernels, found without importing it."""
+    """The compilers of GPU kernels, found without importing them."""
     from importlib.metadata import PackageNotFoundError, version
 
     versions = [f"Python {sys.version_info[0]}.{sys.version_info[1]}"]
@@ -181,7 +181,7 @@ def gpu_compilers() -> str:
 
 
 def made_for() -> str:
-    """What compiled kernels depend on besides the CPU: the compilers, and the sizes of sources."""
+    """The facts that kernels depend on besides the CPU: the compilers, and the sizes of sources."""
     import llvmlite
     import numba
 
@@ -253,7 +253,7 @@ class SharedCompiling:
         self._locks: dict[str, IO[bytes]] = {}
 
     def load(self, file: str, load: Callable[[], _T | None]) -> _T | None:
-        """What ``load`` finds in a cache file; None if this process is to compile the kernel."""
+        """Load a kernel from its cache file; None if this process is to compile it."""
         loaded = load()
         if loaded is None and file not in self._locks:
             name = hashlib.sha256(file.encode()).hexdigest()

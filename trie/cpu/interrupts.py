@@ -72,7 +72,7 @@ class Interrupts:
         self._thread = _thread.get_ident()
 
     def run(self, work: Callable[[], T], interrupted: T) -> T:
-        """What ``work`` returns, or ``interrupted`` after an interrupt.
+        """Return the result of ``work``, or ``interrupted`` after an interrupt.
 
         An interrupt is raised in ``work`` as KeyboardInterrupt. However ``work`` ends after it,
         with any exception or even a result, it counts as interrupted.

@@ -76,7 +76,7 @@ class _Library(codegen.JITCodeLibrary):  # type: ignore[misc]
     _shared_module: Any
 
     def serialize_using_object_code(self) -> Any:
-        """What is stored: numba's, and the names of all symbols."""
+        """The parts to store: numba's, and the names of all symbols."""
         name, kind, data = super().serialize_using_object_code()
         module = self._get_module_for_linking()
         values = (*module.functions, *module.global_variables)
@@ -225,7 +225,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
     @property
     def _warning(self) -> str:
-        """What to report when a kernel was stored."""
+        """The warning to report when a kernel was stored."""
         return kernel_folder().warning
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:

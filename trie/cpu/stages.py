@@ -118,7 +118,7 @@ class StageWork:
 
     @property
     def waits_for(self) -> str:
-        """What the stage waits for now, "" if it only waits for work."""
+        """The resource that the stage waits for, "" if it only waits for work."""
         return self._step or self.trouble
 
     @property

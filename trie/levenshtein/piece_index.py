@@ -468,7 +468,7 @@ def nearest_words(
     threads: int = 1,
     dense: bool = True,
 ) -> NDArray[np.uint32]:
-    """As ``lanes.nearest_words``, given an index of the patterns.
+    """Do ``lanes.nearest_words`` with an index of the patterns.
 
     dense: use ``lanes`` for blocks with very many candidates.
     """

@@ -65,7 +65,7 @@ class PaperEngine:
         self._threads = threads
 
     def search(self, block: blocks.Block, limit: int) -> list[blocks.EndsFound]:
-        """As ``BitParallel.search``."""
+        """See ``BitParallel.search``."""
         ends = self._find(block.codes(), block.lead, self._searches, self._threads)
         if sum(map(len, ends)) > limit:
             raise blocks.TooManyError
@@ -91,7 +91,7 @@ class GpuEngine:
         return fits
 
     def search(self, block: blocks.Block, limit: int) -> list[blocks.EndsFound]:
-        """As ``BitParallel.search``."""
+        """See ``BitParallel.search``."""
         from gpu.asm import TooManyHitsError
 
         if limit < blocks.NO_LIMIT:

@@ -96,7 +96,7 @@ def pmasm(codes, first, stop, origin, ids, k, words, memory, bits):
 
 
 def shift_add_state(patterns: Oriented) -> tuple[NDArray[np.uint64], int, int, int]:
-    """What each symbol adds, uint64[r, GAP + 1, words]; m; bits per field; fields per word."""
+    """The words that symbols add, uint64[r, GAP + 1, words]; m; bits per field; fields per word."""
     add, bits, fields = shift_add_words(patterns.codes, patterns.k)
     return add, patterns.length, bits, fields
 

@@ -30,7 +30,7 @@ TEXT_SYMBOLS = 256
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What remains to be compared: codes below ``symbols``, uint8, C-contiguous.
+    """The parts to be compared: codes below ``symbols``, uint8, C-contiguous.
 
     kept_a, kept_b: the original place of each symbol (int64), None if none was removed. After that,
     ``prefix`` and ``suffix`` equal symbols at the ends were cut off. length_a, length_b: of the

@@ -129,7 +129,7 @@ def _improve(lanes: list[PrimerLane], texts: Iterable[list[Codes]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What the lanes of a search share. reach: the best reaches so far (``problem``).
+    """The state that the lanes of a search share. reach: the best reaches so far (``problem``).
 
     both: the reverse complements of beta count too.
     """

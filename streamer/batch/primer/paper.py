@@ -49,7 +49,7 @@ from trie.cpu.threads import run_all, split_range
 
 @njit(cache=True, nogil=True)
 def alternative_longest_prefix(alpha, beta, k, column, comparisons, stop, diagonals=-1):
-    """As ``conventional.longest_prefix``; column: int32[diagonals + k + 3] or more, overwritten.
+    """See ``conventional.longest_prefix``; column: int32[diagonals + k + 3] or more, overwritten.
 
     Only diagonals below ``diagonals`` (at most |beta|; -1 is all) are searched: a prefix whose
     alignment needs others is not found.

@@ -265,7 +265,7 @@ _SIGN_SECONDS = 3.0
 
 
 class Extent(NamedTuple):
-    """What can be pulled; heads: by topic, the last record up to ``head`` with a message on it."""
+    """The records to pull; heads: by topic, the last one up to ``head`` with a message on it."""
 
     stream: str
     epoch: int

@@ -110,7 +110,7 @@ class ConfigTable(BaseModel):
         return self.model_copy(update=places)
 
     def missing(self, raw: Self) -> Iterator[Fault]:
-        """What this machine lacks; raw: the table with its paths as they were written."""
+        """Yield the files that this machine lacks; raw: the table with its paths as written."""
         return iter(())
 
     def faults(self) -> Iterator[Fault]:
@@ -276,7 +276,7 @@ class SyncTable(ConfigTable):
 
 
 class JournalTable(ConfigTable):
-    """What survives the daemon; a limit of 0 keeps everything."""
+    """The records that survive the daemon; a limit of 0 keeps everything."""
 
     paths = ("directory",)
     durability: Literal["none", "os", "fsync"] = "none"
@@ -362,7 +362,7 @@ NOT_COUNTED = "has no effect without answers.targets = true"
 
 
 class AnswersTable(ConfigTable):
-    """What is counted over all reads so far; after loading, ``targets`` is true or false."""
+    """The counts over all reads so far; after loading, ``targets`` is true or false."""
 
     targets: bool | None = None
     coverage: Literal["barcode"] | bool = False
@@ -507,7 +507,7 @@ class Config(ConfigTable):
 
     @property
     def spec(self) -> MatchSpec:
-        """What to match."""
+        """The description of matching."""
         spec = match_spec(self.dictionary, self.matching)
         return replace(spec, counted=bool(self.answers.targets))
 
@@ -590,7 +590,7 @@ class Config(ConfigTable):
 
 
 def match_spec(dictionary: DictionaryTable, matching: MatchingTable) -> MatchSpec:
-    """What to match, from its two tables."""
+    """Make the description of matching from its two tables."""
     spec = MatchSpec.of(
         k=dictionary.k,
         sources=tuple(dictionary.sources),

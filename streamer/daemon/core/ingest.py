@@ -35,7 +35,7 @@ Contents = Callable[[str, int, int], int | None]
 
 
 class Settings(NamedTuple):
-    """What answers state about the daemon, and its limits in bytes.
+    """The facts about the daemon in answers, and its limits in bytes.
 
     session: its epoch, which changes with every start. durability: what ``durable`` survives;
     with ``none``, a batch counts as durable once it is accepted. stores_epochs, forget_seconds: as

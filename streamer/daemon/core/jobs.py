@@ -84,7 +84,7 @@ class Job:
 
 @dataclass(slots=True)
 class Steps:
-    """What to do, in this order.
+    """The next steps, in this order.
 
     store: jobs whose state has changed. delete: jobs to forget, with their results. start: jobs to
     start. interrupt, kill: ids of running jobs.
@@ -247,7 +247,7 @@ class JobsCore:
         return min(times, default=None)
 
     def steps(self) -> Steps:
-        """What to do since the last call."""
+        """The steps since the last call."""
         taken, self._steps = self._steps, Steps()
         return taken
 

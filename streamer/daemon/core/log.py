@@ -23,7 +23,7 @@ Recorded = TypeVar("Recorded")
 
 
 class Replay(NamedTuple):
-    """What a restart has to read: bytes, new k-mers and records."""
+    """The cost of a restart: bytes, new k-mers and records to read."""
 
     bytes: int = 0
     kmers: int = 0
@@ -43,7 +43,7 @@ SNAPSHOT_AFTER = Replay(1 << 30, 1 << 26, 20_000)
 
 
 class Task(Enum):
-    """What to do next: append ``records``, store a snapshot, or delete expired records."""
+    """The next task: append ``records``, store a snapshot, or delete expired records."""
 
     APPEND = "append"
     SNAPSHOT = "snapshot"

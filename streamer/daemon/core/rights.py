@@ -28,7 +28,7 @@ class KeyLimits(NamedTuple):
 
 
 class Rights(NamedTuple):
-    """What a key may do. name: its name. key: its public part, empty if the daemon needs no keys.
+    """The rights of a key. name: its name. key: its public part, empty if the daemon needs no keys.
 
     send: patterns of producers' names. watch: patterns of topics. control: patterns of commands.
     sync: whether it may replay past messages on the topics that it may watch.
@@ -49,11 +49,11 @@ class Rights(NamedTuple):
         return bool(needs.get(domain))
 
     def may_send(self, producer: str) -> bool:
-        """Whether it may send batches as this producer."""
+        """Whether the key may send batches as this producer."""
         return _any(self.send, producer)
 
     def may_watch(self, topic: str) -> bool:
-        """Whether it may receive messages on a topic, named without its dot."""
+        """Whether the key may receive messages on a topic, named without its dot."""
         return topic in ALWAYS_WATCHED or _any(self.watch, topic)
 
     def may_order(self, command: str) -> bool:
@@ -61,7 +61,7 @@ class Rights(NamedTuple):
         return _any(self.control, command)
 
     def may_subscribe(self, prefix: str) -> bool:
-        """Whether it may watch every topic that begins with this prefix."""
+        """Whether the key may watch every topic that begins with this prefix."""
         return all(self.may_watch(topic.name) for topic in FEED if topic.wire.startswith(prefix))
 
     def denial(self, what: str) -> WireError:

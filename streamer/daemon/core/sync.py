@@ -47,7 +47,7 @@ class SyncLimits:
 
 
 class Stored(NamedTuple):
-    """What is in the journal; heads: by topic, the last record up to ``head`` with a message on it.
+    """The extent of the journal; heads: by topic, the last record up to ``head`` with a message.
 
     unread: why the journal could not be read; it may then hold more by now. None if it was read.
     """

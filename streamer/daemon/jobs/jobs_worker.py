@@ -366,7 +366,7 @@ class JobsWorker(Worker):
         self.inbox.wake()
 
     def stop(self) -> None:
-        """As ``end``; the thread ends afterwards."""
+        """Do ``end``; the thread ends afterwards."""
         super().stop()
         self.end()
 

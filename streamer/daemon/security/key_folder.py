@@ -59,7 +59,7 @@ class KeyFolder(NamedTuple):
         return cls(server_of(folder), permissions_of(folder), state)
 
     def to_json(self) -> str:
-        """As text for another process; it contains the daemon's secret key."""
+        """The text for another process; it contains the daemon's secret key."""
         return json.dumps([self.server, list(self.rights.values()), self.state])
 
     @classmethod
