@@ -6,7 +6,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -16,8 +16,7 @@ from trie.new_file import NewFile, WithCommit
 END_BLOCK = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
 """The empty block that ends a file."""
 
-_HEAD = 16  # bytes of a block before its size
-_AROUND = 26  # bytes of a block besides the deflated text
+_HEAD, _AROUND = 16, 26  # bytes of a block before its size, and besides the deflated text
 _TEXT_BYTES = 0xFF00  # of text per block, as in other programs
 
 
@@ -26,19 +25,16 @@ def packed_blocks(text: bytes, level: int | None = 6) -> bytes:
 
     level: 0 to 9; None for what is fast.
     """
-    blocks = []
-    compressor: Any = partial(zlib.compressobj, 1 if level is None else level)
-    if level is None and find_spec("isal"):
-        from isal import isal_zlib
-
-        compressor = partial(isal_zlib.compressobj, 1)
+    blocks: list[bytes] = []
+    library = import_module("isal.isal_zlib" if level is None and find_spec("isal") else "zlib")
     for at in range(0, len(text), _TEXT_BYTES):
         part = text[at : at + _TEXT_BYTES]
-        packer = compressor(wbits=-zlib.MAX_WBITS)
-        packed = packer.compress(part) + packer.flush()
-        size = struct.pack("<H", len(packed) + _AROUND - 1)
+        packer = library.compressobj(1 if level is None else level, wbits=-zlib.MAX_WBITS)
+        # without a flush first isal hashes a stale register: equal texts may give other bytes
+        packed = packer.compress(part[:8]) + packer.flush(zlib.Z_SYNC_FLUSH)
+        packed += packer.compress(part[8:]) + packer.flush()
         ends = struct.pack("<II", zlib.crc32(part), len(part))
-        blocks.append(END_BLOCK[:_HEAD] + size + packed + ends)
+        blocks += END_BLOCK[:_HEAD], struct.pack("<H", len(packed) + _AROUND - 1), packed, ends
     return b"".join(blocks)
 
 
