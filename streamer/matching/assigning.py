@@ -1,7 +1,7 @@
 """The targets of reads and pairs, from no more matches than these need.
 
 Where all k-mers are of one target, further matches can only add to a share that is enough. So reads
-are first compared with the text around one window each, of pairs only the first mates. Most reads
+are first compared with the text around one window in 128, of pairs only the first mates. Most reads
 of the target are assigned then; the others are matched completely. The targets are those of
 complete matches.
 """

@@ -81,6 +81,7 @@ _TRIES: Final = 4
 """Stop following a read after this many differences without a match between them."""
 
 _ROUNDS: Final = 2
+_PIECE: Final = 128  # windows of a read, of which one is sought
 
 # of a run: its first window, the one to seek, and the ends of the run's and the read's windows
 _BEGIN, _SOUGHT, _STOP, _END = range(4)
@@ -95,12 +96,16 @@ _OFFSET: Final = np.uint32(FULL - 1)
 
 
 @inner
-def _first_runs(starts, first, end, runs):
-    """Write the runs of consecutive windows of a block; returns their number."""
-    count = np.int64(0)
-    before = np.uint32(0)
+def _first_runs(starts, first, end, whole, runs):
+    """Write the runs of consecutive windows of a block, or pieces of them; returns their number."""
+    count, before = np.int64(0), np.uint32(0)
     for word in range(first >> 5, (end + 31) >> 5):
         bits = starts[word]
+        at = 32 * word - first
+        if not whole and before & bits & np.uint32(1) and at - runs[count, _BEGIN] >= _PIECE:
+            runs[count, _STOP] = runs[count, _END] = at
+            count += 1
+            runs[count, _BEGIN] = runs[count, _SOUGHT] = at
         edges = np.uint32(bits ^ np.uint32(np.uint32(bits << np.uint32(1)) | before))
         before = np.uint32(bits >> np.uint32(31))
         while edges != 0:
@@ -114,8 +119,7 @@ def _first_runs(starts, first, end, runs):
                 count += 1
     if before:
         runs[count, _STOP] = runs[count, _END] = end - first
-        count += 1
-    return count
+    return count + (before != 0)
 
 
 @inner
@@ -469,7 +473,7 @@ def match_range(
         read = open_windows(offsets, k, read, first, end, starts)
         matches[first >> 5 : (end + 31) >> 5] = np.uint32(0)
         close_around_gaps(bases, k, first, min(end + k - 1, bases.size), first, end, starts)
-        count = _first_runs(starts, first, end, runs)
+        count = _first_runs(starts, first, end, settles or not seeks, runs)
         fill_sixteens(bases, first, fours, sixteens)
         for _ in range(_ROUNDS if filter_.size and settles else np.int64(seeks)):
             asked = _look_up(
@@ -575,8 +579,8 @@ class TextIndex:
         once: first window, one past the last, place of the first one's k-mer in the text, and 1 if
         the places of the next ones ascend, -1 if they descend (the read has the other strand).
 
-        Without ``settles`` only the matches around a window of each read are found, without
-        ``seeks`` none of these are sought first, which suits reads that have none.
+        Without ``settles`` only the matches around a window of each piece of a read are found,
+        without ``seeks`` none of these are sought first, which suits reads that have none.
         """
         bases, offsets = check_batch(bases, offsets)
         # two words at least: events are read eight bytes at a time

@@ -14,7 +14,7 @@ from tests.reference import targets as oracle
 from tests.reference.exact import reverse_complement
 from trie.index import text_index
 
-LENGTHS = (0, 9, 20, 31, 33, 60, 90, 150)
+LENGTHS = (0, 9, 20, 31, 33, 60, 90, 150, 400)
 
 
 def records_of(rng: random.Random) -> list[tuple[str, str]]:
