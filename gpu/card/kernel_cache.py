@@ -49,11 +49,8 @@ def _kernel(origin: Callable[..., Any], arguments: tuple[Any, ...] | None, **opt
     if not SIMULATED:
         named = origin.__module__, origin.__qualname__
         name = named if arguments is None else (named, arguments)
-        try:
-            compile_for = partial(dispatcher._Kernel, function, **kernel.targetoptions)
-            kernel._cache = _Stored((name, sorted(options.items())), compile_for)
-        except ImportError as error:
-            _log.debug("%s is not cached: %s", function.__qualname__, error)
+        compile_for = partial(dispatcher._Kernel, function, **kernel.targetoptions)
+        kernel._cache = _Stored((name, sorted(options.items())), compile_for)
     return kernel
 
 
@@ -129,7 +126,7 @@ def shipped_folder(capability: tuple[int, int]) -> Path | None:
 
 
 class _Stored:
-    """The cache, with the interface that numba's dispatcher expects."""
+    """The cache, with what numba's dispatcher calls to launch a kernel."""
 
     def __init__(self, name: Any, compile_for: Callable[..., Any]) -> None:
         self._name, self._compile_for = name, compile_for
@@ -164,24 +161,16 @@ class _Stored:
         if compiling.current is not None:
             compiling.current.stored(str(path), problem)
 
-    def enable(self) -> None:
-        """Part of numba's interface; always enabled."""
-
-    def disable(self) -> None:
-        """Part of numba's interface; never disabled."""
-
-    def flush(self) -> None:
-        """Part of numba's interface; files stay, as a changed kernel has another name."""
-
 
 def _load(path: Path) -> Any:
     """The kernel in a file; None if it is missing or unreadable."""
     try:
-        return dispatcher._Kernel._rebuild(**pickle.loads(path.read_bytes()))
+        content = compiling.unsealed(path.read_bytes())
+        return dispatcher._Kernel._rebuild(**pickle.loads(content))
     except FileNotFoundError:
         return None
     except Exception as error:
-        _log.debug("a cached kernel cannot be loaded: %s", error)
+        warn("unread", f"{path}: a kernel is unreadable, so it is compiled: {error}")
         return None
 
 
@@ -190,7 +179,7 @@ def _store(path: Path, kernel: Any) -> str | None:
     from numba.cuda.serialize import dumps
 
     try:
-        content = dumps(kernel._reduce_states())
+        content = compiling.sealed(dumps(kernel._reduce_states()))
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             try:
                 file.write(content)

@@ -28,6 +28,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -101,6 +102,18 @@ def _first_usable(named: str | None, user: str | None) -> KernelFolder:
         f"{warning}: compiled kernels are stored in {made}; set NUMBA_CACHE_DIR to keep them "
         "elsewhere",
     )
+
+
+def sealed(content: bytes) -> bytes:
+    """A compiled kernel behind its checksum."""
+    return zlib.crc32(content).to_bytes(4, "little") + content
+
+
+def unsealed(stored: bytes) -> bytes:
+    """The content; ValueError if it is damaged, as its code would end the process."""
+    if sealed(stored[4:]) != stored:
+        raise ValueError("it is damaged")
+    return stored[4:]
 
 
 def private_folder() -> Path:
@@ -223,7 +236,8 @@ def shipped_folder() -> Path | None:
     """The folder of shipped kernels that this machine can run; None, with a line, if none fits."""
     if not SHIPPED.is_dir():
         return None
-    for level in cpu_levels():
+    # kernels for another CPU may be wanted
+    for level in cpu_levels() if "NUMBA_CPU_NAME" not in os.environ else ():
         record = SHIPPED / level / MADE_FOR
         if record.is_file():
             made = record.read_text()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -217,16 +218,17 @@ class _ShippedLocator(_Locator):
 class _Implementation(caching.CompileResultCacheImpl):  # type: ignore[misc]
     _locator_classes = (_Locator,)
 
+    def reduce(self, data: Any) -> bytes:
+        return compiling.sealed(caching.dumps(super().reduce(data)))
+
+    def rebuild(self, target_context: Any, payload: Any) -> Any:
+        return super().rebuild(target_context, pickle.loads(compiling.unsealed(payload)))
+
 
 class _Cache(FunctionCache):  # type: ignore[misc]
     """numba's cache of one kernel, which is compiled if it cannot be loaded or stored."""
 
     _impl_class = _Implementation
-
-    @property
-    def _warning(self) -> str:
-        """The warning to report when a kernel was stored."""
-        return kernel_folder().warning
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled kernel for these argument types; None if it cannot be loaded."""
@@ -245,7 +247,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         except MemoryError:
             raise
         except Exception as error:  # unpickling a damaged file can raise anything
-            log.debug("%s: cannot be read: %r", self.cache_path, error)
+            warn("unread", f"{self.cache_path}: a kernel is unreadable, so it is compiled: {error}")
             self._forget()
             return None
 
@@ -259,8 +261,8 @@ class _Cache(FunctionCache):  # type: ignore[misc]
             warn_unstored(self.cache_path, error)
             problem = f"{self.cache_path}: {error.strerror}"
         else:
-            if self._warning:
-                warn("stored", self._warning)
+            if (warning := kernel_folder().warning) and not os.environ.get(compiling.SHIP):
+                warn("stored", warning)
         if compiling.current is not None:
             compiling.current.stored(self._cache_file._index_path, problem)
 
@@ -277,7 +279,6 @@ class _ShippedCache(_Cache):
     """Kernels of one function that are shipped: for a level of the CPU, not for this machine."""
 
     _impl_class = _ShippedImplementation
-    _warning = ""
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         signature, _, *others = super()._index_key(sig, codegen)
@@ -293,11 +294,6 @@ class _LayeredCache(NullCache):  # type: ignore[misc]
     def __init__(self, own: Any, shipped: _ShippedCache) -> None:
         self._own = own
         self._shipped = shipped
-
-    @property
-    def cache_path(self) -> Any:
-        """Where this machine's are stored."""
-        return self._own.cache_path
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         loaded = self._own.load_overload(sig, target_context)

@@ -25,7 +25,7 @@ from gpu.hamming import bit_sliced, network
 from tests.data_files import ROOT
 from tests.gpu import placement
 from tests.waiting import DEADLINE
-from trie.cpu import compiling
+from trie.cpu import compiling, jit
 
 PATHS = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
@@ -215,7 +215,16 @@ def test_a_kernel_of_the_package_is_compiled_for_a_further_device(wipe, monkeypa
 
 
 @pytest.mark.whole
-def test_a_kernel_of_the_package_for_other_devices_or_sources(wipe, monkeypatch):
+def test_a_kernel_of_the_package_for_other_devices_or_sources(wipe, package, monkeypatch):
+    (file,) = package[0].glob("*.kernel")
+    content = file.read_bytes()
+    middle = len(content) // 2
+    file.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    monkeypatch.setattr(jit, "_warned", set())
+    code, logged = wipe(9, 0)
+    file.write_bytes(content)
+    assert code is None
+    assert f"{file}: a kernel is unreadable, so it is compiled: it is damaged" in logged
     code, logged = wipe(7, 5)
     assert code is None
     assert "the package has no kernels for GPUs of 7.5" in logged

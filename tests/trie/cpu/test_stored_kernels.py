@@ -80,6 +80,12 @@ def run(installed, *arguments, before="", **environment):
     return done.returncode, done.stdout, done.stderr
 
 
+def other_bit(content):
+    """A file of which one bit has changed: in the machine code of a kernel."""
+    place = content.index(b"\x7fELF") + 1000
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
 def test_every_kernel_can_be_defined_where_nothing_can_be_written(installed):
     assert run(installed, "-c", EVERY_MODULE) == (0, "", "")
 
@@ -116,6 +122,20 @@ def test_kernels_of_the_package_are_used_where_this_machine_has_none(installed):
 
     assert run(installed, kernel) == (0, "42 1\n", "")
     assert not list(installed.parent.glob("tmp/**/*.nbi"))
+
+    # on another CPU, and of a damaged file
+    code, out, err = run(installed, kernel, NUMBA_CPU_NAME="generic")
+    assert (code, out) == (0, "42 0\n")
+    assert "the package has no compiled kernels for this CPU\n" in err
+    (file,) = installed.rglob("*.nbc")
+    whole = file.read_bytes()
+    file.write_bytes(other_bit(whole))
+    code, out, err = run(installed, kernel)
+    assert (code, out) == (0, "42 0\n")
+    assert f"{file.parent}: a kernel is unreadable, so it is compiled: it is damaged\n" in err
+    assert file.read_bytes() == other_bit(whole)
+    shutil.rmtree(installed.parent / "tmp")
+    (installed.parent / "tmp").mkdir()
 
     # another source
     with open(installed / "trie" / "codes.py", "a") as source:
@@ -307,10 +327,16 @@ def test_a_full_disk_stops_nothing_and_is_named(installed, tmp_path):
 def test_damaged_files_are_written_anew(installed, tmp_path):
     kernel, folder = installed / "kernel.py", tmp_path / "cache"
     run(installed, kernel, NUMBA_CACHE_DIR=folder)
-    for kind, damage in (("nbi", b""), ("nbi", pickle.dumps("0.0")[:-1]), ("nbc", b"garbage")):
+    (code,) = folder.rglob("*.nbc")
+    for kind, damage in (
+        ("nbi", b""), ("nbi", pickle.dumps("0.0")[:-1]), ("nbc", b"garbage"),
+        ("nbc", other_bit(code.read_bytes())),
+    ):  # fmt: skip
         (file,) = folder.rglob(f"*.{kind}")
         file.write_bytes(damage)
-        assert run(installed, kernel, NUMBA_CACHE_DIR=folder) == (0, "42 0\n", "")
+        code, out, err = run(installed, kernel, NUMBA_CACHE_DIR=folder)
+        assert (code, out, err.count("\n")) == (0, "42 0\n", 1)
+        assert "a kernel is unreadable, so it is compiled: " in err
         assert run(installed, kernel, NUMBA_CACHE_DIR=folder) == (0, "42 1\n", "")
 
 
