@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import threading
 from collections import defaultdict
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -37,7 +38,7 @@ FACES = {dotted(path) for path in PATHS if path.stem == "__init__"}
 
 # Lower a budget when there is room; raise it only with the reason in the commit.
 LINES = 83_577
-TEST_LINES = 62_518
+TEST_LINES = 62_532
 COUNT = 430
 IMPORT_SHARE = 0.0538
 LOADED = {  # modules of the project that an import loads
@@ -83,6 +84,19 @@ def test_the_program_stays_within_its_budget():
 def test_the_tests_stay_within_their_budget():
     files = (ROOT / "tests").rglob("*.py")
     assert sum(len(path.read_text().splitlines()) for path in files) <= TEST_LINES
+
+
+def test_threads_take_no_name_of_python_s():
+    """Python 3.13 gave threads a `_handle`, 3.14 a `_context`: methods of these names were lost."""
+    theirs = {*dir(threading.Thread()), "_handle", "_context"} - {*dir(object), "run"}
+    for name, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and any(
+                ast.unparse(base).endswith(("Thread", "Worker")) for base in node.bases
+            ):
+                text = ast.unparse(node)
+                ours = re.findall(r"def (\w+)|self\.(\w+)(?:: .*)? = ", text)
+                assert not {*sum(ours, ())} & theirs, (name, node.name)
 
 
 def test_no_imports_go_in_a_circle():

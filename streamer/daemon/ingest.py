@@ -306,7 +306,7 @@ class IngestWorker(SocketWorker):
         self.stage_work.taken = len(burst)
         self._decode_ahead(burst)
         for message in burst:
-            self._handle(message)
+            self._take(message)
         return len(received)
 
     def _admitted(
@@ -342,7 +342,7 @@ class IngestWorker(SocketWorker):
         except wire.WireError:
             return False
 
-    def _handle(self, message: _Message) -> None:
+    def _take(self, message: _Message) -> None:
         try:
             # the checksum comes first: no field of a damaged message is trusted
             content, header = message.content, message.header

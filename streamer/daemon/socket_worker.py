@@ -90,14 +90,14 @@ class SocketWorker(Worker):
         self.endpoint: str = getattr(status.config, name).endpoint
         self.listener: Listener | None = None
         self._status = status
-        self._context = context
+        self._zmq = context
 
     def bind(self, kind: int, options: dict[int, int]) -> zmq.Socket[bytes]:
         """Make the socket with these options and bind it; ``endpoint`` is then the real address."""
         self.listener = listener = listen(f"{self.name}.endpoint", self.endpoint)
         self.endpoint = listener.endpoint
         try:
-            socket = bind(self._context, kind, options, listener, self.name, self.gate)
+            socket = bind(self._zmq, kind, options, listener, self.name, self.gate)
         except BaseException:
             listener.remove()
             raise

@@ -93,7 +93,7 @@ class Gatekeeper(Worker):
         self._seen = self.contents.state
         # why the folder could not be read
         self._fault = ""
-        self._context = context
+        self._zmq = context
         # keys of the daemon's own clients
         self._own: dict[str, Rights] = {}
         # keys of the self-test
@@ -142,7 +142,7 @@ class Gatekeeper(Worker):
 
     def work(self) -> None:
         """Answer until asked to stop."""
-        socket = self._context.socket(zmq.REP)
+        socket = self._zmq.socket(zmq.REP)
         socket.linger = 0
         try:
             socket.bind(_ENDPOINT)
