@@ -119,6 +119,7 @@ def _cleanifier(program: Path) -> Remover:
         prefix = job.out / "kept"
         mates = ["--pairs", job.reads[1]] if len(job.reads) == 2 else []
         words = ["--out", prefix, "--compression", "none", "--threads", job.threads]
+        words += ["--buffersize", 22]  # The default, 2^16 bytes, ends the run at a longer read.
         _run([program, "filter", "--fastq", job.reads[0], *mates, "--index", job.host, *words])
         return _names(sorted(job.out.iterdir())[:1])
 
