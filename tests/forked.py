@@ -121,6 +121,7 @@ def _server(owner: int, bare: bool) -> socket.socket:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.forked", str(there.fileno()), "bare"[: 4 * bare]],
             cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[there.fileno()],
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # a fork has no threads
         )  # fmt: skip
 
     def end() -> None:
@@ -195,7 +196,6 @@ def _become(asked: dict[str, Any]) -> None:
 
 def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if not sys.argv[2]:
         import streamer.cli
 
