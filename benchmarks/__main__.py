@@ -60,6 +60,9 @@ def index(
     reads: Annotated[
         int, typer.Option(min=1_000_000, help="Bases of the reads of whole commands.")
     ] = 300_000_000,
+    peers: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="An environment with deacon of PyPI.")
+    ] = None,
     section: Annotated[list[IndexSection] | None, _section] = None,
 ) -> None:
     """The index of a genome: bytes a base, building, opening, matching, and whole commands.
@@ -67,7 +70,7 @@ def index(
     The peers are sshash, and kraken2 and deacon if they are installed, with up to 134 M bases.
     Answers that differ from those of a growing table are counted.
     """
-    _run("index", "cpu", section, bases=bases, fasta=fasta or [], reads=reads)
+    _run("index", "cpu", section, bases=bases, fasta=fasta or [], reads=reads, beside=peers)
 
 
 def ltb(

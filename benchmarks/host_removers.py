@@ -6,6 +6,7 @@ builder of an index, so ``deacon_index`` writes it. minimap2 is called as hostil
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -15,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.deacon_index import K, minimizers, write_deacon_index
-from benchmarks.file_peers import build_kraken2
+from benchmarks.file_peers import Peer, build_kraken2
 from benchmarks.processes import streamer_command
+from streamer.sequences.files import read_batches
 
 _FILTER = """
 import sys, deacon
@@ -86,25 +88,30 @@ def streamer_remover(name: str, *options: str, less: Path | None = None) -> Remo
     return Remover(name, build, kept)
 
 
+def _deacon_index(host: Path) -> Path:
+    path = host.with_suffix(".deacon.idx")
+    found = [
+        minimizers(batch.bases[start:end])
+        for batch in read_batches([str(host)])
+        for start, end in zip(batch.offsets[:-1], batch.offsets[1:], strict=True)
+    ]
+    write_deacon_index(path, np.concatenate(found))
+    return path
+
+
+def deacon_peer(peers: Path, host: Path, threads: int) -> Peer:
+    """deacon of an environment, with an index of a FASTA file, made beside it."""
+    python, index = peers / "bin" / "python", _deacon_index(host)
+    return Peer("deacon", [str(python), "-c", _FILTER, str(index), str(threads), os.devnull])
+
+
 def _deacon(python: Path) -> Remover:
-    def build(host: Path, threads: int) -> Path:
-        from streamer.sequences.files import read_batches
-
-        path = host.with_suffix(".deacon.idx")
-        found = [
-            minimizers(batch.bases[start:end])
-            for batch in read_batches([str(host)])
-            for start, end in zip(batch.offsets[:-1], batch.offsets[1:], strict=True)
-        ]
-        write_deacon_index(path, np.concatenate(found))
-        return path
-
     def kept(job: Job) -> set[str]:
         out = job.out / "kept.fq"
         _run([python, "-c", _FILTER, job.host, job.threads, out, *job.reads])
         return _names([out])
 
-    return Remover("deacon", build, kept)
+    return Remover("deacon", lambda host, _: _deacon_index(host), kept)
 
 
 def _cleanifier(program: Path) -> Remover:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from benchmarks import peers
 from benchmarks.file_peers import found_peers
 from benchmarks.frozen_reads import LENGTHS, reads_of
+from benchmarks.host_removers import deacon_peer
 from benchmarks.inputs import LETTERS, Codes
 from benchmarks.processes import measured, streamer_command
 from benchmarks.read_files import write_reads
@@ -32,6 +33,7 @@ from streamer.matching.record_runs import runs_in_text
 from streamer.sequences.files import read_pieces
 from streamer.sequences.read_batch import ReadBatch
 from trie.codes import GAP, reverse_complement
+from trie.cpu.threads import usable_cores
 from trie.index.kmer_index import KmerIndex
 from trie.index.reference_text import gap_codes
 from trie.windows import window_codes
@@ -243,7 +245,9 @@ def _given(fasta: Sequence[str], bases: int, folder: str) -> list[str]:
     return [str(model)]
 
 
-def commands(fasta: Sequence[str], bases: int, total: int, repeats: int = 2) -> Iterator[Row]:
+def commands(
+    fasta: Sequence[str], bases: int, total: int, beside: Path | None = None, repeats: int = 2
+) -> Iterator[Row]:
     """Whole commands with an index, and of peers with a database, for the same reads."""
     with tempfile.TemporaryDirectory() as folder:
         fasta, saved = _given(fasta, bases, folder), str(Path(folder, "genome.idx"))
@@ -254,6 +258,8 @@ def commands(fasta: Sequence[str], bases: int, total: int, repeats: int = 2) -> 
         others = []
         if index.bases <= PEER_BASES and len(fasta) == 1:
             others = found_peers(Path(fasta[0]), k, 0, at=Path(folder))
+            if beside is not None:
+                others.append(deacon_peer(beside, Path(fasta[0]), usable_cores()))
         for suffix in ("fq", "fq.gz"):
             reads = Path(folder, f"reads.{suffix}")
             write_reads(reads, text, total, LENGTHS[0])
@@ -289,10 +295,19 @@ def _ask_all(query: Any, batch: ReadBatch) -> None:
         query.query_sequence(letters[start:end])
 
 
-def tables(device: str, bases: int, fasta: Sequence[str] = (), reads: int = 0) -> list[Sheet]:
-    """Of the model genome, or of the files; reads: bases of the files for whole commands."""
+def tables(
+    device: str,
+    bases: int,
+    fasta: Sequence[str] = (),
+    reads: int = 0,
+    beside: Path | None = None,
+) -> list[Sheet]:
+    """Of the model genome, or of the files; reads: bases of the files for whole commands.
+
+    beside: an environment with deacon.
+    """
     title = ", ".join(Path(path).name for path in fasta) or "a model genome"
     return [
         Sheet(f"Index of {title}", rows, fasta, bases, section="index"),
-        Sheet("Whole commands", commands, fasta, bases, reads, section="commands"),
+        Sheet("Whole commands", commands, fasta, bases, reads, beside, section="commands"),
     ]

@@ -139,7 +139,7 @@ class TextBuilder:
         gaps = _joined(np.concatenate([*self._gaps, [[self._size, size]]]))
         starts = np.concatenate([np.empty(0, np.int64), *self._starts])
         table = gaps.astype(np.uint32).ravel()
-        return ReferenceText(self._packed.copy(), table, _blocks(gaps, size), starts, size)
+        return ReferenceText(self._packed, table, _blocks(gaps, size), starts, size)
 
 
 def _packed(
