@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -14,8 +16,7 @@ __all__ = ["TreeBitmap", "snapshot"]
 
 def __getattr__(name: str) -> Any:
     """Load the kernels on first use, so that ``import trie`` alone does not wait for numba."""
-    if name in __all__:
-        from trie.trees import hybrid_tree
-
-        return getattr(hybrid_tree, name)
+    homes = {"TreeBitmap": "trie.snapshots.tree_bitmap", "snapshot": "trie.trees.hybrid_tree"}
+    if name in homes:
+        return getattr(import_module(homes[name]), name)
     raise AttributeError(f"module 'trie' has no attribute '{name}'")

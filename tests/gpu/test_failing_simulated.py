@@ -23,7 +23,7 @@ from streamer.batch import hamming, primer
 from streamer.batch.lcs import solve
 from streamer.batch.primer import on_gpu
 from streamer.cli.app import main
-from streamer.matching import cuda, match_engine, near
+from streamer.matching import match_engine, near
 from tests.gpu import faults, placement
 
 pytestmark = [
@@ -99,8 +99,7 @@ def small_kernels():
         patch.setattr(lcs, "_multiprocessors", lambda: 1)
         patch.setattr(solve, "LEAF_CELLS", 100)
         patch.setattr(walk, "JUMP_LEVEL", 1)
-        for module in (cuda, match_engine):
-            patch.setattr(module, "LONG_SPAN", 1)
+        patch.setattr(match_engine, "LONG_SPAN", 1)
         patch.setattr(near, "LONG_SPAN", 0)
         yield
 

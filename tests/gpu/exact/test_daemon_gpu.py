@@ -12,7 +12,7 @@ from streamer.client import Intervals, Producer, ReadSummaries, Subscriber
 from streamer.daemon import config, engine
 from streamer.daemon.service import Service
 from streamer.dictionary.targets import Dictionary
-from streamer.matching import cuda, reports
+from streamer.matching import cuda, match_engine, reports
 from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.read_batch import ReadBatch
 from tests.gpu import placement
@@ -28,7 +28,7 @@ TOPICS = ("match", "mismatch", "read")
 def small_blocks():
     with placement.small_blocks(32, bucket_table, device_tree, chunk_match, walk) as patch:
         patch.setattr(cuda, "PACKED_SPANS", 1)
-        patch.setattr(cuda, "LONG_SPAN", 1)  # several batches a chunk, and cut ones
+        patch.setattr(match_engine, "LONG_SPAN", 1)  # several batches a chunk, and cut ones
         if placement.SIMULATED:
             patch.setattr(walk, "JUMP_LEVEL", 1)
             # the simulator is no device that could be listed

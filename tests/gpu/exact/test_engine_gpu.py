@@ -45,7 +45,6 @@ def small_blocks():
     modules = (bucket_table, device_tree, kmer_set, chunk_match, walk)
     with placement.small_blocks(32, *modules) as patch:
         # chunks of a few symbols are chunks here
-        patch.setattr(cuda, "LONG_SPAN", 1)
         patch.setattr(cuda, "PACKED_SPANS", 1)
         patch.setattr(match_engine, "LONG_SPAN", 1)
         patch.setattr(match_engine, "SHORT_SPAN", 1)
