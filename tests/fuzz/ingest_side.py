@@ -190,7 +190,7 @@ class IngestSide:
         self.taken = None
         before, answered = len(self.waiting), len(core._answers)
         self.worker._decode_ahead([message])
-        self.worker._handle(message)
+        self.worker._take(message)
         told = None
         for to, header in core._answers[answered:]:
             if header["type"] == "refused":
