@@ -33,7 +33,6 @@ from streamer.cli.choices import QuietOption, say
 from streamer.errors import StreamerError
 from streamer.matching.spec import CUDA_KERNELS, KERNELS, Device
 from trie.cpu import compiling
-from trie.cpu.compiling import kernel_folder
 
 Job = tuple[str, ...]
 """The arguments of a command; or ``serve`` and settings, for a daemon and its clients."""
@@ -301,7 +300,7 @@ def warm_up(
     if device == "cuda":
         choose_device("cuda")
     devices = ["cpu"] if device == "cpu" or cuda_problem() else ["cpu", "cuda"]
-    folder, problem = kernel_folder()
+    folder, problem = compiling.kernel_folder()
     if folder is None:
         raise StreamerError(problem)
     record = folder / "warm-up.json"
