@@ -36,6 +36,7 @@ from benchmarks.__main__ import app
 from benchmarks.deacon_index import K, W, minimizers
 from benchmarks.inputs import half_hit, random_codes
 from benchmarks.plain_hash import PlainHashSet
+from benchmarks.processes import measured
 from benchmarks.simulated_reads import illumina_pairs, joined, long_reads
 from streamer.dictionary.index import Index
 from streamer.sequences.files import read_batches
@@ -213,6 +214,11 @@ def test_peers_answer_as_the_index():
             first = int(stream.offsets[number])
             hits = [hit is not None for hit in query.query_sequence(read)]
             assert hits == (events[first : first + len(hits)] == 1).tolist()
+
+
+def test_memory_is_that_of_the_command():
+    here = np.ones(1 << 28, np.uint8)
+    assert measured(["true"])["peak GB"] < 0.1 < here.nbytes / 1e9
 
 
 def test_every_format_holds_the_same_reads(tmp_path, monkeypatch):
