@@ -67,7 +67,8 @@ def index(
 ) -> None:
     """The index of a genome: bytes a base, building, opening, matching, and whole commands.
 
-    The peers are sshash, and kraken2 and deacon if they are installed, with up to 134 M bases.
+    The peers are sshash, and kraken2 and deacon if they are installed (deacon of PyPI: --peers),
+    with up to 134 M bases.
     Answers that differ from those of a growing table are counted.
     """
     _run("index", "cpu", section, bases=bases, fasta=fasta or [], reads=reads, beside=peers)

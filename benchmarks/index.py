@@ -258,7 +258,7 @@ def commands(
         others = []
         if index.bases <= PEER_BASES and len(fasta) == 1:
             others = found_peers(Path(fasta[0]), k, 0, at=Path(folder))
-            if beside is not None:
+            if beside is not None and all(peer.name != "deacon" for peer in others):
                 others.append(deacon_peer(beside, Path(fasta[0]), usable_cores()))
         for suffix in ("fq", "fq.gz"):
             reads = Path(folder, f"reads.{suffix}")

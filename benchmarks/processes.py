@@ -16,10 +16,10 @@ begun = time.perf_counter()
 child = os.posix_spawnp(command[0], command, os.environ)
 _, status, usage = os.wait4(child, 0)
 seconds = time.perf_counter() - begun
-os.write(told, b"%f %f %d" % (seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss))
-sys.exit(os.waitstatus_to_exitcode(status) != 0)
+cpu, code = usage.ru_utime + usage.ru_stime, os.waitstatus_to_exitcode(status)
+os.write(told, b"%f %f %d %d" % (seconds, cpu, usage.ru_maxrss, code))
 """
-"""A small process starts what is measured: the peak of one that starts it counts as its own."""
+"""A child's peak memory includes that of the process that starts it: so a small one does."""
 
 
 def streamer_command(*arguments: Any) -> list[str]:
@@ -36,10 +36,10 @@ def measured(command: Sequence[str], *, errors: IO[bytes] | int | None = None) -
     with os.fdopen(reader) as told:
         words = [sys.executable, "-S", "-c", _MEASURE, str(writer), *command]
         with os.fdopen(writer):
-            subprocess.run(
-                words, stdout=subprocess.DEVNULL, stderr=errors, pass_fds=[writer], check=True
-            )
-        seconds, cpu, peak = map(float, told.read().split())
+            subprocess.run(words, stdout=subprocess.DEVNULL, stderr=errors, pass_fds=[writer])
+        seconds, cpu, peak, code = map(float, told.read().split())
+    if code:
+        raise subprocess.CalledProcessError(int(code), list(command))
     return {"seconds": seconds, "CPU seconds": cpu, "peak GB": peak * 1024 / 1e9}
 
 

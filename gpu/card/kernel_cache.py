@@ -133,7 +133,7 @@ class _Stored:
         self.cache_path = _directory()
 
     def path(self, folder: Path, signature: Any, codegen: Any = None) -> Path:
-        """The file of a kernel for a device's code generator, or of one of a package, for all."""
+        """The file of a kernel for a code generator, or of a package's, for all devices."""
         machine = codegen and (made_for(), sys.version_info[:3], codegen.magic_tuple())
         key = repr((self._name, str(signature), machine))
         return folder / f"{hashlib.sha256(key.encode()).hexdigest()}.kernel"

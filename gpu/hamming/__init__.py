@@ -216,7 +216,7 @@ class PlaneKernel(Protocol):
     def launch(
         self, text: Planes, windows: int, counter: tuple[Any, np.uint32], hits: Any, stream: Any
     ) -> None:
-        """Queue the kernel: it counts hits and writes those that fit to ``found``, unordered.
+        """Queue the kernel: it counts hits and writes those that fit to ``hits``, unordered.
 
         counter: an array and the index of the hit count in it.
         """

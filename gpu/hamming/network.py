@@ -215,7 +215,7 @@ class Network:
             carries.append(bits[0])
 
     def _add_symbol(self, bits: list[str], pending: int, carried: int, carries: list[str]) -> int:
-        """Add the next of ``left`` branched symbols to at most two bits; returns how many."""
+        """Add the next of ``pending`` branched symbols to at most two bits; returns how many."""
         if bits and len(bits) + pending + carried > 3:
             s, added = bits[0], 1
             if len(bits) == 2:

@@ -256,7 +256,7 @@ class HitSorter:
         self._zeros: Any = None
 
     def fetch(self, there: Any, hits: int, windows: int, stream: Any) -> list[NDArray[np.uint64]]:
-        """The first ``hits`` words of ``found`` on the host, ascending; valid until the next call.
+        """The first ``hits`` words of ``there`` on the host, ascending; valid until the next call.
 
         there: on the GPU, with indices of patterns; overwritten.
         """

@@ -115,7 +115,7 @@ class ControlWorker(SocketWorker):
                 zmq.SNDHWM: 1000,
                 zmq.RCVHWM: 64,  # waiting messages may be large
                 zmq.ROUTER_MANDATORY: 1,
-                # who reconnects with a routing id takes it over; with keys it may be another one
+                # a client that reconnects takes over its routing id; with keys it may be another
                 zmq.ROUTER_HANDOVER: int(not self._peers.guarded),
             },
         )

@@ -47,7 +47,7 @@ log = structlog.get_logger("engine")
 
 
 def spec_on_device(config: Config) -> MatchSpec:
-    """The matching, on the device to use; StreamerError if ``cuda`` is required and missing."""
+    """The spec with the device to use; StreamerError if ``cuda`` is required and missing."""
     spec = config.spec
     if config.cluster.address:
         return replace(spec, device="cpu")

@@ -252,7 +252,7 @@ def summarize(starts, matches, offsets, k, target, first, stop, numbers, columns
 
 @inner
 def _held(by_run, at_run, at, default_set):
-    """The run of ``found`` that ends after ``at``; the set there, and where that may change."""
+    """The run of ``by_run`` that ends after ``at``; the set there, and where that may change."""
     while at_run < len(by_run) and by_run[at_run, 1] <= at:
         at_run += 1
     if at_run == len(by_run):
@@ -264,7 +264,7 @@ def _held(by_run, at_run, at, default_set):
 
 @njit(cache=True, nogil=True, inline="always")
 def _run_end(starts, matches, here, word, at, last):
-    """The end of the run at ``at``; ``here`` and ``found`` hold the bits loaded there.
+    """The end of the run at ``at``; ``here`` and ``word`` hold the bits loaded there.
 
     ``starts & (matches ^ flip)`` has a bit set for each window of the same kind; ``flip`` is all
     ones for windows that do not match. The length is found by branches, which the processor
@@ -315,7 +315,7 @@ def runs(starts, matches, offsets, k, by_run, default_set, target, first, stop, 
     """Write the maximal runs of the reads first..stop - 1, and a row of each read.
 
     A run is windows at consecutive starts with one event and, if they match, one target set: that
-    of the run of ``found`` (``BatchResult.runs``) that they are in, or else ``default_set``.
+    of the run of ``by_run`` (``BatchResult.runs``) that they are in, or else ``default_set``.
     hit_to, miss_to: columns read, start, end, windows, target, event. If all are empty, runs are
     only counted; ``event`` may be, and the target of ``miss_to``. Matching runs are written from
     row ``at_hit`` on, the others from ``at_miss`` on; if that is negative, they go between the

@@ -268,7 +268,7 @@ _FORMATS: dict[str, RowsFormat] = {
 
 
 def rows_format(choice: RowsFormat | None, path: str | None) -> RowsFormat:
-    """Return the format ``given``, or that of the suffix of a name.
+    """Return the format ``choice``, or that of the suffix of a name.
 
     Raises UsageError for an unknown suffix, and if a package for the format is missing.
     """

@@ -234,7 +234,7 @@ def _without_end(
 
 
 def _behind(blocks: Iterator[raw_file.TextBlock], skipped: int) -> Iterator[raw_file.TextBlock]:
-    """Yield the blocks without their first ``given`` bytes."""
+    """Yield the blocks without their first ``skipped`` bytes."""
     for block in blocks:
         passed = min(skipped, block.stop - block.first)
         skipped -= passed

@@ -269,7 +269,7 @@ _BGZF = slice(12, 16)  # name and size of its extra field
 
 
 def may_grow(file: BinaryIO) -> bool:
-    """Whether the file is uncompressed FASTQ, read while other records are written."""
+    """Whether the file is uncompressed FASTQ, whose records can be read while more come."""
     file.seek(0)
     start = file.read(MOST_START).lstrip()
     return start.startswith(b"@") and not begins_sam(start)

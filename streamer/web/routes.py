@@ -318,7 +318,7 @@ class RequestTimed(H11Protocol):
     """A connection as uvicorn has it, with a limit on the time that a request takes to arrive."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request."""
+        """Begin to time the wait for the first request."""
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
         self._see()
@@ -329,12 +329,12 @@ class RequestTimed(H11Protocol):
         self._see()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
+        """Begin to time the wait for the next request."""
         super().on_response_complete()
         self._see()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the wait."""
+        """A request came: nothing is waited for."""
         super().connection_lost(exc)
         self._wait_no_more()
 

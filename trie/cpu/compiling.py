@@ -110,7 +110,7 @@ def sealed(content: bytes) -> bytes:
 
 
 def unsealed(stored: bytes) -> bytes:
-    """The content; ValueError if it is damaged, as its code would end the process."""
+    """The content; ValueError if it is damaged: running it could end the process."""
     if sealed(stored[4:]) != stored:
         raise ValueError("it is damaged")
     return stored[4:]
@@ -245,7 +245,8 @@ def shipped_folder() -> Path | None:
                 return record.parent
             log.warning("the package's compiled kernels are not used, they are for %s", made)
             return None
-    log.warning("the package has no compiled kernels for this CPU")
+    cpu = os.environ.get("NUMBA_CPU_NAME", "this CPU")
+    log.warning("the package has no compiled kernels for %s", cpu)
     return None
 
 

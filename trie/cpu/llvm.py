@@ -126,7 +126,7 @@ def constant(vector: Any, *numbers: int) -> Any:
 
 
 def shuffle(builder: Any, vector: Any, other: Any, lanes: list[int]) -> Any:
-    """The lanes with these numbers, where those of ``other`` follow those of ``one``."""
+    """The lanes with these numbers, where those of ``other`` follow those of ``vector``."""
     return builder.shuffle_vector(vector, other, constant(ir.VectorType(I32, len(lanes)), *lanes))
 
 

@@ -321,9 +321,9 @@ def _inmap_of(exmap):
 def _list(pool, k, depth, pending, place, prefix, block):
     """The next k-mers of a tree, up to BLOCK, ascending: (their number, the depth to resume at).
 
-    ``left``, ``place``, ``prefix`` describe the node being read on every level above ``depth``: the
-    remaining bits of its exmap, where their words begin, and the symbols that lead to it. Depth 0
-    means the end.
+    ``pending``, ``place``, ``prefix`` describe the node being read on every level above ``depth``:
+    the remaining bits of its exmap, where their words begin, and the symbols that lead to it. Depth
+    0 means the end.
     """
     one = np.uint64(1)
     six = np.uint64(6)
@@ -430,7 +430,7 @@ def _levels(codes, k, before_all, levels):
 
 @njit(cache=True, nogil=True)
 def _build(codes, levels, k, only, shared, exmaps, counts, children, pool, state):
-    """Place ``held`` and all codes but the last; close the nodes that are complete.
+    """Place ``only`` and all codes but the last; close the nodes that are complete.
 
     only: the code that waits for its successor; shared: the level down to which it shares nodes
     with its predecessor. Both are returned for the next block. levels: of ``_levels``. ``exmaps``

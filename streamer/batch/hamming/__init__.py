@@ -171,7 +171,7 @@ class HammingCpu:
         buffers: list[NDArray[np.uint64]],
         hits: list[NDArray[np.uint64]],
     ) -> Iterator[Callable[[], None]]:
-        """Yield the steps, a call of the kernel each, that append the hit words to ``found``."""
+        """Yield the steps, a call of the kernel each, that append the hit words to ``hits``."""
         needed = min((stop - first) * self._ids.size + 1, max(stop - first, LEAST_WORDS))
 
         def step() -> None:

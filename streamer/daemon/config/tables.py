@@ -110,7 +110,7 @@ class ConfigTable(BaseModel):
         return self.model_copy(update=places)
 
     def missing(self, raw: Self) -> Iterator[Fault]:
-        """Yield the files that this machine lacks; raw: the table with its paths as written."""
+        """Yield faults that depend on the machine; raw: the table with its paths as written."""
         return iter(())
 
     def faults(self) -> Iterator[Fault]:
