@@ -227,10 +227,10 @@ def instruction(
     def make(*_: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             values = [
-                context.cast(builder, value, kinds_, _KINDS[kind][2])
+                context.cast(builder, value, type_, _KINDS[kind][2])
                 if _KINDS[kind][2] is not None
-                else _register(context, builder, kinds_, value, kind)
-                for value, kinds_, kind in zip(args, signature.args, arguments, strict=True)
+                else _register(context, builder, type_, value, kind)
+                for value, type_, kind in zip(args, signature.args, arguments, strict=True)
                 if kind != "simulated"
             ]
             text = ir.InlineAsm(

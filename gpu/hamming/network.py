@@ -434,15 +434,15 @@ def _simulated(shape: SlicedShape) -> Callable[..., Any]:
                     known[LOW] = int(kept[2 * (number - 1) + i])
                     known[HIGH] = int(kept[shape.rows + 2 * (number - 1) + i])
                 for name, tables, *inputs in stage:
-                    known[name] = value(tables[code], *(known[inputs_] for inputs_ in inputs))
+                    known[name] = value(tables[code], *(known[item] for item in inputs))
             known |= dict(zip(counter, [known[result] for result in results], strict=False))
         return known[OVER] ^ 0xFFFFFFFF if counter else known[results[0]]
 
     def search(rows, masks, steps, step, quads, begin, own, mine, *kept):
-        inputs_ = steps.view(np.uint32)[4 * int(step) : 4 * int(step + quads)].tolist()
+        words = steps.view(np.uint32)[4 * int(step) : 4 * int(step + quads)].tolist()
         some = 0
         for i in range(WORDS):
-            hits = word(rows, inputs_, int(begin), int(own), kept, i)
+            hits = word(rows, words, int(begin), int(own), kept, i)
             masks[int(mine) // 4 + 32 * i] = np.uint32(hits)
             some |= (hits != 0) << i
         return np.uint32(some)

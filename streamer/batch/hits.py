@@ -98,11 +98,11 @@ def _eight_rows(
     """
     half = llvm.constant(llvm.WORDS8, 32)
     ends = llvm.load(builder, end, row)
-    starts = builder.zext(
+    distances = builder.zext(
         llvm.load(builder, distance, row, ir.VectorType(llvm.I32, EIGHT)), llvm.WORDS8
     )
     second = builder.or_(builder.shl(ends, half), llvm.spread(builder, high, llvm.WORDS8))
-    third = builder.or_(builder.lshr(ends, half), builder.shl(starts, half))
+    third = builder.or_(builder.lshr(ends, half), builder.shl(distances, half))
     # lanes of (first, last)
     frame = llvm.shuffle(
         builder,
@@ -112,9 +112,9 @@ def _eight_rows(
     )
     whole = builder.module.add_metadata([llvm.I32(1)])
     for pair in range(EIGHT // 2):
-        even, two = 2 * pair, 2 * pair + 1
+        even, odd = 2 * pair, 2 * pair + 1
         # lanes of (second, third), then in a second step those of the frame
-        places = [even, even, EIGHT + even, even, two, two, EIGHT + two, two]
+        places = [even, even, EIGHT + even, even, odd, odd, EIGHT + odd, odd]
         inner = llvm.shuffle(builder, second, third, places)
         rows = llvm.shuffle(builder, frame, inner, [0, 9, 10, 3, 4, 13, 14, 7])
         to = builder.add(builder.mul(row, llvm.I64(4)), llvm.I64(EIGHT * pair))

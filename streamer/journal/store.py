@@ -441,8 +441,8 @@ def own(disk: Disk, directory: Path) -> Lock:
 def home_of(directory: Path) -> bytes:
     """Return what tells a directory from its copies: file system, folder and machine."""
     machine = _MACHINE.read_bytes().strip() if _MACHINE.exists() else b""
-    device = directory.stat().st_ino, os.statvfs(directory).f_fsid
-    return b"%x %x %s" % (*device, machine)
+    place = directory.stat().st_ino, os.statvfs(directory).f_fsid
+    return b"%x %x %s" % (*place, machine)
 
 
 def recover(

@@ -316,15 +316,15 @@ class TargetTally:
         needed = [at for name in wanted for at in numbers[name]]
         rows = dict(zip(needed, self._rows[label].rows(needed), strict=True))
 
-        controls = [reads_["reads"] for reads_ in self._controls(label)]
+        controls = [columns["reads"] for columns in self._controls(label)]
 
         def passes(group: str | None, name: str | None, members: Iterable[str]) -> bool:
-            counted = [at for reads_ in members for at in numbers[reads_]]
+            counted = [at for member in members for at in numbers[member]]
             reads, matches, kmers, seen = (
                 sum(rows[at][column] for at in counted) for column in (2, 4, 5, 6)
             )
             breadth, depth = (seen / kmers, matches / kmers) if kmers else (0.0, 0.0)
-            control = max((int(reads_[counted].sum()) for reads_ in controls), default=0)
+            control = max((int(each[counted].sum()) for each in controls), default=0)
             enough = bool(self._panel.reached(reads, breadth, depth, matches, control))
             if enough and (label, group, name) not in self.said:
                 self.said.add((label, group, name))

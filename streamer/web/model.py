@@ -266,7 +266,7 @@ class TargetRows:
             reads = row[1 + _READS] or 0
             known = reads if target is not None else 0
             parts = reads, row[1 + _BASES] or 0, known > 0, known
-            totals[:] = (needed + other for needed, other in zip(totals, parts, strict=True))
+            totals[:] = (total + part for total, part in zip(totals, parts, strict=True))
         codes = self._codes() if codes is None else codes
         judged = len(self._judged())
         by_barcode: dict[str | None, dict[str | None, int]] = {barcode: {} for barcode in sums}
@@ -280,7 +280,7 @@ class TargetRows:
             own = by_barcode[barcode]
             row += self._counts(barcode, own, reads, judged)
             whole = [group for group, names in self._panel.groups.items()
-                     if names and all(own.get(needed) == DETECTED for needed in names)]  # fmt: skip
+                     if names and all(own.get(name) == DETECTED for name in names)]  # fmt: skip
             samples.append([*row, known, whole, self._seconds(barcode, own, reads)])
         return sorted(
             samples, key=lambda row: (row[2] == "negative", row[6] or 0, row[3], row[0] or ".")

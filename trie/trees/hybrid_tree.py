@@ -414,13 +414,13 @@ def _join(old, i, stop_i, ended, codes, j, stop_j, out):
 
 
 @njit(cache=True, nogil=True)
-def _levels(codes, k, before_all, levels):
+def _levels(codes, k, previous, levels):
     """levels[i] = the deepest level on which codes[i] and the code before it have the same node.
 
-    before_all: the code before the first. The loop is branch-free, so that it vectorizes.
+    previous: the code before the first. The loop is branch-free, so that it vectorizes.
     """
     short = np.uint64(64 - 2 * k)
-    before = before_all
+    before = previous
     for i in range(codes.size):
         code = codes[i]
         unlike = np.uint64(intrinsics.leading_zeros(code ^ before)) - short
@@ -429,10 +429,10 @@ def _levels(codes, k, before_all, levels):
 
 
 @njit(cache=True, nogil=True)
-def _build(codes, levels, k, only, shared, exmaps, counts, children, pool, state):
-    """Place ``only`` and all codes but the last; close the nodes that are complete.
+def _build(codes, levels, k, waiting, shared, exmaps, counts, children, pool, state):
+    """Place ``waiting`` and all codes but the last; close the nodes that are complete.
 
-    only: the code that waits for its successor; shared: the level down to which it shares nodes
+    waiting: the code that waits for its successor; shared: the level down to which it shares nodes
     with its predecessor. Both are returned for the next block. levels: of ``_levels``. ``exmaps``
     and ``counts`` (of children) belong to the open node of each level; ``children`` holds its
     words, 64 per level. The first code of a shard is counted when the shard ends.
@@ -448,7 +448,7 @@ def _build(codes, levels, k, only, shared, exmaps, counts, children, pool, state
     kmers = state[KMERS]
     for i in range(np.uint64(codes.size)):
         code = codes[i]
-        if code == only:
+        if code == waiting:
             continue
         following = np.uint64(levels[i])
         state[np.uint64(STARTED + 1) + following] += 1
@@ -457,13 +457,13 @@ def _build(codes, levels, k, only, shared, exmaps, counts, children, pool, state
         number = counts[level]
         at = (level << np.uint64(6)) + number
         if shared > bottom:
-            children[at - one] |= np.uint64(tree_bitmap.leaf_inmap(only, symbols))
+            children[at - one] |= np.uint64(tree_bitmap.leaf_inmap(waiting, symbols))
         else:
-            word = TAIL | only
+            word = TAIL | waiting
             if level == bottom:
-                word = np.uint64(tree_bitmap.leaf_inmap(only, symbols))
+                word = np.uint64(tree_bitmap.leaf_inmap(waiting, symbols))
             children[at] = word
-            exmaps[level] |= one << ((only >> (wide - np.uint64(6) * level)) & np.uint64(63))
+            exmaps[level] |= one << ((waiting >> (wide - np.uint64(6) * level)) & np.uint64(63))
             counts[level] = number + one
         while level > following:
             exmap = exmaps[level]
@@ -488,14 +488,14 @@ def _build(codes, levels, k, only, shared, exmaps, counts, children, pool, state
             level -= one
             at = counts[level]
             children[(level << np.uint64(6)) + at] = used
-            exmaps[level] |= one << ((only >> (wide - np.uint64(6) * level)) & np.uint64(63))
+            exmaps[level] |= one << ((waiting >> (wide - np.uint64(6) * level)) & np.uint64(63))
             counts[level] = at + one
             used += np.uint64(2) + SIZE_OF[size_class]
         shared = following
-        only = code
+        waiting = code
     state[USED] = used
     state[KMERS] = kmers
-    return only, shared
+    return waiting, shared
 
 
 @njit(cache=True, nogil=True)
