@@ -192,7 +192,7 @@ def _tasks(
     report: str | None, format_: Format,
 ) -> ClusterTasks:  # fmt: skip
     spec = replace(spec, threads=1)
-    alone = matcher.side_by_side and spec.device == "cpu"
+    alone = matcher.side_by_side and spec.device == "cpu" and not spec.near
     task = MatchTask(matcher if alone else None, None if alone else stored, spec, report, format_)
     return ClusterTasks(cluster, task, gpu=spec.device == "cuda")
 

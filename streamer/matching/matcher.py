@@ -329,6 +329,8 @@ class StreamMatcher:
             self._follow()
         elif walks:
             self._snapshots.in_use()
+        if self._solver is not None and self.side_by_side:
+            self._solver.prepare()
 
     @classmethod
     def of(
@@ -457,7 +459,7 @@ class StreamMatcher:
     @property
     def side_by_side(self) -> bool:
         """Whether several threads may match batches outside the stream concurrently."""
-        return self.fixed and self._solver is None and self.device == "cpu"
+        return self.fixed and self.device == "cpu"
 
     @property
     def depths_refused(self) -> str:
@@ -513,7 +515,8 @@ class StreamMatcher:
         None if this is not possible, or if windows match different targets.
         """
         engine = self._engine
-        if not self.side_by_side or self._runs or not isinstance(engine, CpuEngine):
+        alone = self.side_by_side and self._solver is None
+        if not alone or self._runs or not isinstance(engine, CpuEngine):
             return None
         events = engine.find_in_part(batch, seeks=seeks, settles=settles)
         return None if events is None else self._result(batch, events, self._number, self._position)

@@ -291,6 +291,9 @@ class Solver:
     def learn(self, codes: NDArray[np.uint64]) -> None:
         """Add stored k-mers, in any order; some may be known. A no-op if steps provide the tree."""
 
+    def prepare(self) -> None:
+        """Build what matching on the CPU needs, so that several threads may match from now on."""
+
     def match(self, batch: ReadBatch, step: Step) -> Found:
         """Find what ends at the symbols [step.first, step.stop) of the batch, i.e. at those + 1.
 
@@ -389,11 +392,25 @@ class LevenshteinSolver(Solver):
             codes = merged(self._sets.pop().codes, codes, threads)
         self._sets.extend(_Set(codes[i : i + self._most]) for i in range(0, codes.size, self._most))
 
-    def match(self, batch: ReadBatch, step: Step) -> Nearest:
-        """Find the nearest k-mer of every end."""
+    def prepare(self) -> None:
+        """Build what matching on the CPU needs, so that several threads may match from now on."""
+        self._list_patterns()
+        for each in self._sets:
+            self._index(each)
+
+    def _list_patterns(self) -> None:
         for each in self._sets:
             if each.patterns is None:
                 each.patterns = Patterns.of(each.codes, self._k, self._distance, both=self._both)
+
+    def _index(self, kmers: _Set) -> None:
+        if kmers.index is None and self._kernel != "lanes":
+            assert kmers.patterns is not None
+            kmers.index = build(kmers.patterns, threads=self._threads)
+
+    def match(self, batch: ReadBatch, step: Step) -> Nearest:
+        """Find the nearest k-mer of every end."""
+        self._list_patterns()
         if not self._sets:
             empty = Patterns.of(np.zeros(0, np.uint64), self._k, self._distance, both=False)
             return unpack(np.zeros(0, np.uint32), 0, empty)
@@ -403,16 +420,15 @@ class LevenshteinSolver(Solver):
         return least([self._of_set(each, batch, step) for each in self._sets])
 
     def _of_set(self, kmers: _Set, batch: ReadBatch, step: Step) -> Nearest:
+        self._index(kmers)
         patterns, threads = kmers.patterns, self._threads
         assert patterns is not None
-        if self._kernel == "lanes":
+        if kmers.index is None:
             words = lanes.nearest_words(
                 patterns, batch.bases, batch.offsets,
                 first=step.first, stop=step.stop, threads=threads,
             )  # fmt: skip
         else:
-            if kmers.index is None:
-                kmers.index = build(patterns, threads=threads)
             words = piece_index.nearest_words(
                 patterns, kmers.index, batch.bases, batch.offsets,
                 first=step.first, stop=step.stop, threads=threads,

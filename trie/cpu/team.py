@@ -197,15 +197,27 @@ class Team:
 
     def _step(self) -> bool:
         """Do one piece of work; whether there was any."""
-        for line in self._lines:
-            if line.help():
-                return True
+        return any(line.help() for line in self._lines) or self.do_job()
+
+    def do_job(self) -> bool:
+        """Do a job that a thread has given; whether there was any."""
         try:
             job = self._jobs.popleft()
         except IndexError:
             return False
         job()
         return True
+
+    def rest(self, bell: SimpleQueue[None]) -> None:
+        """Wait for a bell, which is also rung when a job is given."""
+        self._idle.append(bell)
+        if not self._jobs:
+            wait_for(bell)
+        try:
+            self._idle.remove(bell)
+        except ValueError:
+            if not self._jobs:
+                self.wake()  # there is work of another kind
 
 
 class Line(Generic[T, R], Iterator[R]):
@@ -276,15 +288,21 @@ class Line(Generic[T, R], Iterator[R]):
     def __next__(self) -> R:
         """The next result; RuntimeError if the team has ended."""
         number = self._taken
+        # a thread that pulls for another line helps here in any case, but does no jobs
+        consumes = bool(self._takes)
+        helps = self._team.helps or not consumes
         while number not in self._results:
             if self._ended and number == self._pulled:
                 self._team.forget(self)
                 raise StopIteration
             if self._team.stopped:
                 raise RuntimeError("the team has ended")
-            # a thread that pulls for another line helps here in any case
-            if not ((self._team.helps or not self._takes) and self.help()):
-                with self._team.stages.spent(self._takes or self._pulls, "input"):
+            if helps and (self.help() or (consumes and self._team.do_job())):
+                continue
+            with self._team.stages.spent(self._takes or self._pulls, "input"):
+                if helps and consumes:
+                    self._team.rest(self._bell)
+                else:
                     wait_for(self._bell)
         result = self._results.pop(number)
         if self.full and self._full_since:

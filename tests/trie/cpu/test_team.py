@@ -45,6 +45,18 @@ def test_lines_in_a_chain(threads):
         assert list(team.line(threes, sum, 3, takes="end")) == [9 * i + 6 for i in range(333)]
 
 
+def test_who_waits_for_a_result_does_tasks_of_others():
+    both = threading.Barrier(2, timeout=DEADLINE)
+
+    def items():
+        while not threading.current_thread().name.startswith("team_"):
+            yield
+        run_all([both.wait] * 2, 2)
+
+    with Team(2) as team:
+        assert set(team.line(items(), lambda item: item, 2, takes="end")) <= {None}
+
+
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("of", ["items", "work"])
 def test_an_error_comes_in_its_place(of, threads):
