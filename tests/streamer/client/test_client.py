@@ -11,13 +11,7 @@ from itertools import product
 import pytest
 import zmq
 
-from streamer.client import (
-    Control,
-    DaemonError,
-    DaemonSilentError,
-    Producer,
-    StalledError,
-)
+from streamer.client import Control, DaemonError, DaemonSilentError, Producer, StalledError
 from streamer.client.core.producer import ProducerCore
 from tests.daemon_kit import (
     DEADLINE,

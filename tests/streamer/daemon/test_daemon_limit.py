@@ -9,15 +9,7 @@ from structlog.testing import capture_logs
 
 from streamer.cli.choices import SENT_READS
 from streamer.client import Control, NewKmers, Status, Subscriber
-from tests.daemon_kit import (
-    Raw,
-    follow,
-    list_batch,
-    random_dna,
-    running,
-    settings,
-    write_fasta,
-)
+from tests.daemon_kit import Raw, follow, list_batch, random_dna, running, settings, write_fasta
 from tests.reference import exact as oracle
 from tests.waiting import DEADLINE, until
 

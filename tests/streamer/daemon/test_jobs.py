@@ -22,14 +22,7 @@ from streamer.daemon.jobs.jobs_worker import JobProcess, JobResults
 from streamer.errors import StreamerError
 from streamer.protocol.wire import PROTOCOL, WireError, pack, seal
 from tests import forked
-from tests.daemon_kit import (
-    DEADLINE,
-    controlled,
-    process,
-    running,
-    settings,
-    wait_for_line,
-)
+from tests.daemon_kit import DEADLINE, controlled, process, running, settings, wait_for_line
 from tests.jobs_kit import LONG, PATTERN, job_folder, processes_of_jobs, wait_for_job
 from tests.waiting import beside, descriptors_left, until
 from trie.cpu.machine import half_of_cores

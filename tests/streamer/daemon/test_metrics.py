@@ -15,13 +15,7 @@ from streamer.daemon.metrics.device_memory import DeviceMemory
 from streamer.daemon.metrics.scrape import METRICS, STATES
 from streamer.daemon.service import Service
 from streamer.protocol.endpoints import EndpointError
-from tests.daemon_kit import (
-    Raw,
-    genome_settings,
-    list_batch,
-    running,
-    send_reads,
-)
+from tests.daemon_kit import Raw, genome_settings, list_batch, running, send_reads
 from tests.scraping import fetch, parsed, scrape, value
 from tests.waiting import DEADLINE, until
 

@@ -15,12 +15,7 @@ import trie.snapshots.tree_bitmap as walk_module
 from tests.reference import tree_bitmap as oracle
 from tests.reference.index import batch, code_of, windows
 from tests.trie.strategies import EDGE_K, kmers
-from trie.snapshots.tree_bitmap import (
-    TooManyNodesError,
-    TreeBitmap,
-    allocate,
-    walk,
-)
+from trie.snapshots.tree_bitmap import TooManyNodesError, TreeBitmap, allocate, walk
 from trie.trees.hybrid_tree import snapshot
 
 
