@@ -194,13 +194,8 @@ def test_the_smallest_and_the_largest_code(k: int) -> None:
 def test_equal_codes_are_new_once() -> None:
     index = KmerIndex(31)
     index.add(np.array([5], dtype=np.uint64))
-    assert index.add(np.array([3, 5, 3, 9, 9], dtype=np.uint64)).tolist() == [
-        True,
-        False,
-        False,
-        True,
-        False,
-    ]
+    added = index.add(np.array([3, 5, 3, 9, 9], dtype=np.uint64))
+    assert added.tolist() == [True, False, False, True, False]
 
 
 @pytest.mark.whole
@@ -210,7 +205,8 @@ def test_short_kmers_are_bits_and_tables_become_bits() -> None:
     assert isinstance(KmerIndex(16, expected=10**6)._store, KmerTable)
     index = KmerIndex(13)
     assert isinstance(index._store, KmerTable)
-    codes = np.random.default_rng(1).permutation(4**13)[:800_000].astype(np.uint64)
+    rng = np.random.default_rng(1)
+    codes = rng.permutation(np.unique(rng.integers(0, 4**13, 810_000, np.uint64)))[:800_000]
     assert index.add(codes[:500_000]).all()
     assert index.add(codes[500_000:], threads=2).all()
     assert isinstance(index._store, KmerBitset)
