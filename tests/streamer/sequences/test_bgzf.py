@@ -134,7 +134,7 @@ FORMS = {
 }
 
 
-def damaged(step=3):
+def damaged(step):
     """Every form, cut at bytes everywhere, and with bytes changed."""
     for name, content in FORMS.items():
         size = len(content.rstrip(b"\0")) + 3
@@ -145,15 +145,15 @@ def damaged(step=3):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("threads", [1, 3])
-def test_a_team_reads_what_one_thread_reads(tmp_path, threads, inflating):
+def test_a_team_reads_what_one_thread_reads(tmp_path, inflating):
     path = tmp_path / "reads.bam"
     whole = 0
-    for name, content in damaged():
+    for name, content in damaged(7):
         path.write_bytes(content)
         wanted = outcome(read_batches([str(path)], batch_reads=2))
-        with Team(threads) as team:
-            assert outcome(read_batches([str(path)], batch_reads=2, team=team)) == wanted, name
+        for threads in (1, 3):
+            with Team(threads) as team:
+                assert outcome(read_batches([str(path)], batch_reads=2, team=team)) == wanted, name
         whole += len(wanted) == 3
     assert whole >= len(FORMS) - 1
 

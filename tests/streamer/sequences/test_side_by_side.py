@@ -83,22 +83,20 @@ def check(path, content, **limits):
     path.write_bytes(content)
     wanted = rows(path, None, **limits), texts(path, None, **limits)
     with Team(4) as team:
-        assert rows(path, team, **limits) == wanted[0], content
-    with Team(4) as team:
-        assert texts(path, team, **limits) == wanted[1], content
+        assert (rows(path, team, **limits), texts(path, team, **limits)) == wanted, content
     return wanted[0]
 
 
 def fastq(rng, records, *, ends=(b"\n",), blank=0.0, lengths=(0, 1, 5, 30, 100, 300)):
     """Records whose qualities look like other lines, with blank lines behind some."""
-    content = b""
+    content = bytearray()
     for number in range(records):
         length, end = rng.choice(lengths), rng.choice(ends)
         letters = bytes(rng.choices(b"ACGTN", k=length))
         qualities = bytes(rng.choices(b"@+#IIII!~", k=length))
         content += end.join((b"@r%d about" % number, letters, b"+", qualities, b""))
         content += end * (rng.random() < blank)
-    return content
+    return bytes(content)
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -132,7 +130,8 @@ def test_cut_at_every_byte(name, tmp_path, sizes):
     sizes(100, 64)
     content = FILES[name]
     for end in range(len(content) + 1):
-        check(tmp_path / "f", content[:end])
+        if end % 16 == 0 or b"\n" in content[max(end - 9, 0) : end + 9]:  # else within a long line
+            check(tmp_path / "f", content[:end])
 
 
 def test_all_of_a_plain_file_is_parsed_side_by_side(tmp_path, sizes, parsed):
