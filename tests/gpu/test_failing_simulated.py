@@ -291,7 +291,7 @@ def test_a_gpu_with_little_memory_takes_smaller_pieces(name, folder, capsys, mon
         assert main([*words, "--device", "cuda", "--quiet"]) == 0
     rows, all_of_it = capsys.readouterr().out, gpu.most
     fitted = []
-    for share in (0.8, 0.6, 0.4, 0.2, 0.1, 0.01):
+    for share in (0.8, 0.4, 0.1, 0.01):
         gpu = faults.FailingGpu(limit=int(share * all_of_it))
         with gpu.installed():
             assert main([*words, "--device", "auto", "--quiet"]) == 0
@@ -299,4 +299,4 @@ def test_a_gpu_with_little_memory_takes_smaller_pieces(name, folder, capsys, mon
         assert found == rows, share
         assert said == "" or re.fullmatch(r"streamer: .* on the CPU\n", said), share
         fitted.append(said == "")
-    assert fitted[:3] == [True, True, True]
+    assert fitted[:2] == [True, True]

@@ -99,7 +99,9 @@ def test_every_kernel_gives_what_the_cpu_gives(method, length, k, symbols, count
     )
 
 
-@pytest.mark.parametrize(("length", "k"), [(12, 4), (5, 1), (40, 24), (32, 19)])
+@pytest.mark.parametrize(
+    ("length", "k"), [(12, 4), (5, 1), (40, 24), pytest.param(32, 19, marks=pytest.mark.slow)]
+)
 def test_several_tiles_and_a_text_that_does_not_begin_at_a_word(length, k):
     text, patterns = text_and_patterns(length, 2 * TILE + 100, 6, seed=length)
     wanted = on_cpu(text[3:], patterns, k)
