@@ -36,7 +36,7 @@ def test_words_of_any_kind_mean_the_same_to_the_command():
     words = ["--tm", "--gc", "--debug", "-k", "-k2", "2", "--", "-", "-o", "--output=x", "-q"]
     words += ["a.fa", "b.fa", "/c.fa", "-d.fa", "--tm=--debug", "--strands", "both", "--pairs"]
     taken = 0
-    for _ in range(600):
+    for _ in range(300):
         line = ["-k3", *rng.choices(words, k=rng.randint(2, 6))]
         try:
             found = parse_line(["primer", *line], "/data")

@@ -137,7 +137,7 @@ def run_few(monkeypatch, cache, *listed):
     return main(["warm-up", "--device", "cpu", "--threads", "2"])
 
 
-SMALL = ("lcs", "long.fa", "other.fa", "--method", "dp", "--device", "cpu")
+SMALL = ("primer", "alpha.fa", "other.fa", "-k3", "--method", "conventional", "--device", "cpu")
 
 
 @pytest.mark.slow  # compiles anew
@@ -157,7 +157,7 @@ def test_a_second_run_finds_all_compiled_until_files_are_gone(tmp_path, monkeypa
 
 
 def test_two_processes_compile_a_kernel_once(tmp_path, monkeypatch, capsys):
-    assert run_few(monkeypatch, tmp_path, *[SMALL] * 4) == 0
+    assert run_few(monkeypatch, tmp_path, *[SMALL] * 2) == 0
     compiled = int(re.search(r"(\d+) kernels compiled", capsys.readouterr().err)[1])
     assert compiled == len(list(tmp_path.rglob("*.nbc")))
 

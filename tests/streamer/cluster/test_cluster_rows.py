@@ -105,7 +105,7 @@ SMALL, LEAST = 0.05, 0.004
 def test_rows_are_those_of_one_process(name, share, here, files, tmp_path, monkeypatch):
     """With tasks so small that each record is cut."""
     monkeypatch.setattr(batch_tasks, "MOST_PIECE", int(1e6 * share))
-    monkeypatch.setattr(batch_tasks, "LEAST_STARTS", max(16, int(20_000 * share)))
+    monkeypatch.setattr(batch_tasks, "LEAST_STARTS", int(50_000 * share))
     monkeypatch.setattr(batch_tasks, "PRIMER_TASK_SECONDS", 0.0)
     monkeypatch.setattr(batch_tasks, "BEHIND", int(2000 * share))
     monkeypatch.setattr(batch_tasks, "FROM_CELLS", 0)

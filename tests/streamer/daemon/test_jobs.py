@@ -93,9 +93,10 @@ LINES = [
 ]
 
 
-def test_rows_are_those_of_the_command(daemon, results, capfdbinary):
+@pytest.mark.parametrize("lines", [LINES[::2], pytest.param(LINES[1::2], marks=pytest.mark.slow)])
+def test_rows_are_those_of_the_command(daemon, results, capfdbinary, lines):
     at = ["--at", daemon.endpoints["control"]]
-    for line in LINES:
+    for line in lines:
         assert main([*line, "--quiet"]) == 0
         expected = capfdbinary.readouterr().out
         assert main(["submit", *at, "--wait", *line]) == 0
@@ -106,7 +107,7 @@ def test_rows_are_those_of_the_command(daemon, results, capfdbinary):
     assert subprocess.run(["gzip", "-dc", "rows.gz"], capture_output=True).stdout == expected
     with Control(daemon.endpoints["control"]) as control:
         jobs = control.jobs()
-        assert [job["state"] for job in jobs] == ["done"] * (len(LINES) + 1)
+        assert [job["state"] for job in jobs] == ["done"] * (len(lines) + 1)
         for job in jobs:
             place, size = control.result(job["id"])
             assert Path(place).stat().st_size == size == job["bytes"]

@@ -62,7 +62,7 @@ def test_all_methods_find_what_the_oracle_finds(seed):
         case = alphas, betas, k, strands = random_case(rng)
         expected = oracle.primers(*case)
         for method in ON_CPU:
-            threads = rng.choice([1, 2])
+            threads = rng.choice([1, 1, 1, 2])
             found = primer.find(
                 alphas, betas, k, strands=strands, method=method, device="cpu", threads=threads
             )
@@ -140,9 +140,9 @@ def test_chunks_do_not_change_results(chunk, method, monkeypatch):
 def test_a_match_that_grows_over_any_word():
     """Homologous sequences: prefixes of thousands of symbols, in blocks of many starts."""
     rng = np.random.default_rng(3)
-    alpha = rng.integers(0, 4, 3000, dtype=np.uint8)
+    alpha = rng.integers(0, 4, 2000, dtype=np.uint8)
     beta = alpha.copy()
-    beta[np.arange(150, 3000, 310)] ^= 1
+    beta[np.arange(150, 2000, 190)] ^= 1
     beta = np.concatenate(
         [rng.integers(0, 4, 800, dtype=np.uint8), np.delete(beta, 1000), beta[:90]]
     )
