@@ -26,7 +26,7 @@ from tests.streamer.sequences.kit import bam_of, bgzf_block
 
 pytestmark = pytest.mark.whole
 
-COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": partial(lzma.compress, preset=0)}
 READS = [f"@r{i}\nACGTACGTAC\n+\nIIIIIIIIII\n".encode() for i in range(6)]
 FIRST, SECOND = b"".join(READS[:2]), b"".join(READS[2:])
 
@@ -126,7 +126,7 @@ def test_zstd_behind_frames_to_skip(warned, names, first):
     skipped = bytes([first]) + SKIPPED[1:]
     content = skipped + zstd(FIRST) + skipped + zstd(SECOND)
     assert warned(content) == ([f"r{i}" for i in range(6)], "")
-    for stop in range(6, len(content)):
+    for stop in range(6, len(content), 1 if first == 0x50 else 7):
         if stop not in (len(skipped), len(skipped + zstd(FIRST)), len(content) - len(zstd(SECOND))):
             assert "reads: " in names(content[:stop]), stop
 
