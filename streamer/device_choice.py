@@ -44,7 +44,7 @@ class Rates:
         return self.start[device] + self.factors.get(device, {}).get(kind, 1.0) * work
 
 
-REFERENCE = Rates({"cpu": 0.75, "cuda": 1.15})
+REFERENCE = Rates({"cpu": 0.55, "cuda": 1.0})
 """An NVIDIA H200 and its host with 16 cores."""
 
 

@@ -34,7 +34,7 @@ _PARSED = 0.8e-9  # thread seconds for a byte of text
 _INFLATED = 1.2e-9  # a byte of text from one gzip stream
 _INDEXED = 50e-9  # thread seconds for a base of the dictionary
 _INDEXED_IN_TURN = 20e-9, 16e6  # for each of the first bases of it
-_BEGUN = 0.3  # processes, and the rows on disk: exact
+_BEGUN = 0.1  # threads or processes, and the rows: exact, near
 _PACKED = 1e-9  # thread seconds to pack and send a base
 _FED = 1.5e-9  # a base of a file for a GPU, which gets one batch after the other
 
@@ -43,20 +43,21 @@ _GROWN = 40e-9  # a base
 _GROWN_BEGUN = 0.7  # the buffers on a GPU
 _GROWN_THERE = 16e-9
 _LTB_ROW = 58e-9  # a base: its row
-_NEAR = 2.9e-9  # a base, one batch after the other
-_EDIT = 8e-9  # thread seconds for a base and an edit
-_CYCLE = 0.4e-9  # of ``expected_cost``
+_NEAR = 10e-9  # thread seconds for a base, whatever the distance
+_CYCLE = 0.35e-9  # of ``expected_cost``
 _PATTERN = 0.3e-6  # a pattern: lists and tables
 _PATTERN_THERE = 0.5e-6
 _GPU_THREADS = 1000.0  # CPU threads that a GPU is worth
 
 _TEXT_READ = 1.0e-9  # a base of FASTA: asm, hamming
-_SEARCHED = 2.4e-10  # thread seconds for a base and a word of a pattern: asm
+_SEARCHED = 1.9e-10  # thread seconds for a base and a word of a pattern: asm
 _HAMMED = 2.2e-9  # a base: hamming, and a pattern of it
 _COMPARED = 2.3e-11
 _WORD = 64
-_PRIMED = 4.8e-10  # thread seconds for two bases: primer, and for each difference
-_PRIMED_K = 2e-12
+_PRIMED = 7.5e-11  # thread seconds for two bases: primer, and for each difference
+_PRIMED_K = 3e-13
+_PRIMED_IN_TURN = 1.6e-11
+_PRIMED_THERE = 5e-13
 _PRIMER_BEGUN = 0.2  # on a GPU
 _ALIGNED = 4e-12  # thread seconds for a cell of the table: lcs
 _ALIGNED_THERE = 1.05e-14
@@ -168,10 +169,10 @@ def matching(reads: Sequence[str], spec: MatchSpec) -> Cost | None:
     looked_up = bases * expected_cost(scheme, patterns) * _CYCLE
     return Cost(
         "near",
-        cpu + looked_up + bases * spec.distance * _EDIT,
-        begun + stream + bases * _NEAR + patterns * _PATTERN,
+        cpu + looked_up + bases * _NEAR,
+        begun + _BEGUN + stream + patterns * _PATTERN,
         host,
-        fed + looked_up / _GPU_THREADS + patterns * _PATTERN_THERE,
+        fed + _BEGUN + looked_up / _GPU_THREADS + patterns * _PATTERN_THERE,
     )
 
 
@@ -213,8 +214,14 @@ def primer(alpha: str, beta: str, k: int) -> Cost | None:
     first, other = contents([alpha]), contents([beta])
     if first is None or other is None:
         return None
-    cpu = first.bases * other.bases * (_PRIMED + k * _PRIMED_K)
-    return Cost("primer", cpu, 0.0, other.bases * _PACKED, _PRIMER_BEGUN + cpu / _GPU_THREADS)
+    pairs = first.bases * other.bases
+    return Cost(
+        "primer",
+        pairs * (_PRIMED + k * _PRIMED_K),
+        pairs * _PRIMED_IN_TURN,
+        other.bases * _PACKED,
+        _PRIMER_BEGUN + pairs * _PRIMED_THERE,
+    )
 
 
 def lcs(first: NDArray[np.uint8], other: NDArray[np.uint8], *, whole: bool) -> Cost:

@@ -35,4 +35,4 @@ def test_a_command_that_fails_is_named(tmp_path):
     calibration.write_inputs(tmp_path, 0)
     (tmp_path / "reads.fq").write_text("no reads")
     with pytest.raises(RuntimeError, match=r"streamer match .*: exit code 1"):
-        calibration._seconds_of(next(calibration.works(tmp_path, "cpu")), "cpu")
+        calibration._least_seconds(next(calibration.works(tmp_path, "cpu")), "cpu", 1)
