@@ -169,7 +169,9 @@ def test_a_drain_while_nothing_is_to_be_sent_is_said_as_such(path, tmp_path, mon
 def test_a_daemon_that_hangs(path, tmp_path):
     with process(["run", "--config", path]) as daemon:
         wait_for_line(daemon, '"ready"')
-        with sending(tmp_path, "--timeout", "1", code=TELLING) as (child, write):
+        # silence ends it: with one limit for both, the lack of progress might be first
+        code = f"from streamer.cli import daemon_options as o; o.ANSWER_SECONDS = 1.0\n{TELLING}"
+        with sending(tmp_path, "--timeout", str(DEADLINE), code=code) as (child, write):
             write("a", 21)
             wait_for_line(child, "2 durable.")
             daemon.send_signal(signal.SIGSTOP)
