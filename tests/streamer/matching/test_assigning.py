@@ -57,6 +57,10 @@ def test_targets_are_those_of_all_matches(k, number, strands, filtered, monkeypa
     both, *mates = (batch_of(some) for some in (reads, reads[::2], reads[1::2]))
     matcher = StreamMatcher.of(dictionary_of(records, k, strands), device="cpu")
     assert (matcher.match_in_part(both) is not None) == (number == 1 and k > 5)
+    results_of = {
+        len(batches): [matcher.match([batch], in_stream=False)[0] for batch in batches]
+        for batches in ([both], mates)
+    }
     shares = set()
     for windows, fraction in [(1, "0"), (14, "0"), (60, "0"), (3, "0.3"), (14, "0.75"), (1, "1")]:
         options = {"records": records, "strands": strands, "min_windows": windows}
@@ -73,8 +77,7 @@ def test_targets_are_those_of_all_matches(k, number, strands, filtered, monkeypa
         ):
             found = assigned_reads(matcher, rule, batches, together=together)
             assert [each.tolist() for each in found] == want
-            results = [matcher.match([batch], in_stream=False)[0] for batch in batches]
-            complete = assigned(matcher, rule, results, together=together)
+            complete = assigned(matcher, rule, results_of[len(batches)], together=together)
             assert [each.tolist() for each in complete] == want
         shares.add(sum(own >= 0 for own in of_pairs))
     assert len(shares) > 3

@@ -28,7 +28,7 @@ def in_groups(matcher, batches, cuts):
     return [result for group in groups if group for result in matcher.match(group)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_equals_the_definition(data):
     k = data.draw(st.sampled_from([1, 2, 3, 4, 6, 11, 16, 31]), "k")

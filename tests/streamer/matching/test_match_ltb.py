@@ -40,7 +40,7 @@ def made_up(k, distance):
 
 @pytest.mark.parametrize("k", [1, 3, 4, 7, 12, 24, 31])
 def test_the_definition(k, tmp_path, streamer):
-    for distance in range(min(4, k - 1) + 1):
+    for distance in range(0, min(4, k - 1) + 1, 2 if k > 20 else 1):
         records, reads = made_up(k, distance)
         dictionary = write_fasta(tmp_path / "d.fa", records)
         path = write_fasta(tmp_path / "r.fa", reads)

@@ -71,7 +71,7 @@ def cases(draw):
     return records, reads, k, options, limits, draw(st.integers(1, 12))
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(case=cases(), chunk=st.integers(31, 60), threads=st.integers(1, 2))
 def test_any_input(tmp_path_factory, case, chunk, threads):
     from streamer.cli.app import main

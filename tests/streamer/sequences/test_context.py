@@ -316,7 +316,7 @@ lines = st.lists(
 
 
 @pytest.mark.whole
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(lines=lines, folder=st.sampled_from(["reads", "barcode07"]))
 @example(lines=["r st:Z:2024-02-29T23:59:60Z", "r st:Z:1900-02-29T00:00:00Z"], folder="x")
 @example(lines=["r st:Z:2025-01-01T24:00:00Z", "r st:Z:2025-04-31T00:00:00Z"], folder="x")
