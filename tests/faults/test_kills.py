@@ -18,8 +18,8 @@ _FOUND = "|".join(
 @pytest.mark.parametrize("durability", ["fsync", pytest.param("os", marks=pytest.mark.slow)])
 def test_kills_lose_nothing(durability):
     """Of daemons of both kinds of dictionary."""
-    found = run(8, seed=7, durability=durability, lives=4)
-    assert found.kills.total() == 8
+    found = run(6, seed=7, durability=durability, lives=3)
+    assert found.kills.total() == 6
     assert found.batches > 30
     assert found.messages > 30
     assert found.missed > 0

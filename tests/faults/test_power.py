@@ -11,7 +11,7 @@ from tests.faults.power import SYNCS, Cutter, cut, main
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_cuts_lose_nothing(seed):
     """Cuts at every kind of operation."""
-    faults, shown = cut(1200, seed)
+    faults, shown = cut(800, seed)
     assert not faults, shown
 
 

@@ -201,11 +201,11 @@ def test_a_subscriber_that_stopped_takes_no_more_than_its_share(path, tmp_path):
             follower.send_signal(signal.SIGSTOP)
             # it may have been slow before, where cores are few
             slow = control.status()["feed"]["slow"]
-            most = send(300)
+            most = send(200)
             until(lambda: control.status()["subscriptions"]["kept"] == 0, "it is ended")
             status = control.status()["feed"]
             follower.send_signal(signal.SIGCONT)
-            # 250 MB were published meanwhile
+            # 160 MB were published meanwhile
             assert most < before + 80
             assert status["slow"] <= slow + 1
             assert status["bytes"] < 16_777_216
@@ -217,7 +217,7 @@ def test_a_subscriber_that_stopped_takes_no_more_than_its_share(path, tmp_path):
             seen = ast.literal_eval(follower.communicate(timeout=DEADLINE)[0])
     assert seen["read gaps"] >= 1
     assert seen["match gaps"] >= 1
-    assert seen["read"] < 331
+    assert seen["read"] < 231
 
 
 def requests(count):
@@ -249,7 +249,7 @@ def test_every_request_has_a_reply_however_many_are_sent_at_once(small):
         raw.socket.disconnect(small.endpoints["control"])
         raw.socket.sndhwm = 0
         raw.socket.connect(small.endpoints["control"])
-        count = 50_000
+        count = 20_000
         for request in requests(count):
             raw.socket.send_multipart(request)
         assert [raw.receive()["id"] for _ in range(count)] == [*range(count)]
