@@ -30,12 +30,11 @@ def last_row(text, pattern, iupac=False):
     """D[m, 0..n]."""
     column = list(range(len(pattern) + 1))
     row = [column[-1]]
+    matches = {t: [equal(p, t, iupac) for p in pattern] for t in {*text}}
     for t in text:
         above_left, column[0] = column[0], 0
-        for i, p in enumerate(pattern, 1):
-            best = (
-                above_left if equal(p, t, iupac) else 1 + min(column[i - 1], column[i], above_left)
-            )
+        for i, same in enumerate(matches[t], 1):
+            best = above_left if same else 1 + min(column[i - 1], column[i], above_left)
             above_left, column[i] = column[i], best
         row.append(column[-1])
     return row

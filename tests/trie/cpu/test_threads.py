@@ -101,7 +101,7 @@ def test_jobs_that_wait_behind_others_keep_no_arrays() -> None:
     finally:
         tasks_go_to(before)
     del arrays
-    gc.collect()
+    gc.collect(1)
     assert len(helpers.jobs) == 3
     assert not any(reference() is not None for reference in kept)
     for job in helpers.jobs:  # late, with nothing to do
