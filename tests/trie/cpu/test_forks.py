@@ -275,8 +275,8 @@ def test_the_time_of_the_processes_counts():
     stages = Stages("work", "take")
 
     def work(_):
-        until = time.perf_counter() + 0.02
         with stages.spent("inner"):
+            until = time.perf_counter() + 0.02
             while time.perf_counter() < until:
                 pass
 
