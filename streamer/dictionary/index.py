@@ -46,11 +46,13 @@ from trie.index.kmer_index import ALWAYS_BITSET_K, KmerIndex
 from trie.index.mers import suits
 from trie.index.places import LEAST_PLACES, TooManyPlacesError
 from trie.index.reference_text import (
+    ROWS_NEAR,
     SLACK,
     ReferenceText,
     TextBuilder,
     TooLongError,
     block_words,
+    first_rows,
     gap_codes,
     records_at,
 )
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from streamer.dictionary.target_table import TargetTable
 
 NO_CODES = np.zeros(0, dtype=np.uint64)
+_NO_ROWS = np.zeros(0, dtype=np.uint32)
 _PIECE = 1 << 22  # symbols read at once
 _CODES = 1 << 18  # codes looked up at once
 _ARRAYS: Final = ("packed", "blocks", "gaps", "filter", "offsets", "places", "prints", "full")
@@ -93,13 +96,16 @@ class Shares(NamedTuple):
     """Which k-mers of a text are equal.
 
     repeats: uint32[3, n] and steps: int8[n], as in ``trie.index.repeats``. shared: uint32[3, n],
-    first windows [begin, end) of k-mers that several targets have, and their set. sets: of targets.
-    kmers: int64, the distinct k-mers of each target. distinct: those of all targets.
+    first windows [begin, end) of k-mers that several targets have, and their set. near_repeats,
+    near_shared: ``first_rows`` of both, empty with one target. sets: of targets. kmers: int64, the
+    distinct k-mers of each target. distinct: those of all targets.
     """
 
     repeats: NDArray[np.uint32]
     steps: NDArray[np.int8]
     shared: NDArray[np.uint32]
+    near_repeats: NDArray[np.uint32]
+    near_shared: NDArray[np.uint32]
     sets: TargetSets
     kmers: NDArray[np.int64]
     distinct: int
@@ -174,14 +180,15 @@ class Index:
     def _shares_of(self, repeats: NDArray[np.uint32], steps: NDArray[np.int8]) -> Shares:
         if not self.records:
             nothing = TargetSets.empty(), np.zeros(0, np.int64), 0
-            return Shares(repeats, steps, repeats, *nothing)
+            return Shares(repeats, steps, repeats, _NO_ROWS, _NO_ROWS, *nothing)
         windows = self.of_records
         repeated = int(repeats[1].sum(dtype=np.int64) - repeats[0].sum(dtype=np.int64))
         distinct = int(windows.sum()) - repeated
         if len(self.names) == 1:
             kmers = np.array([distinct])
             sets = _single_sets(self.names, kmers)
-            return Shares(repeats, steps, np.zeros((3, 0), np.uint32), sets, kmers, distinct)
+            shared = np.zeros((3, 0), np.uint32)
+            return Shares(repeats, steps, shared, _NO_ROWS, _NO_ROWS, sets, kmers, distinct)
         from streamer.dictionary.shared_windows import find_shared
 
         targets = len(self.names)
@@ -199,7 +206,8 @@ class Index:
             np.append(single.members, common.members),
         )
         common.windows[2] += np.uint32(len(single))
-        return Shares(repeats, steps, common.windows, sets, kmers, distinct)
+        near = (first_rows(rows[1], self.size) for rows in (repeats, common.windows))
+        return Shares(repeats, steps, common.windows, *near, sets, kmers, distinct)
 
     @cached_property
     def targets(self) -> TargetSets:
@@ -445,6 +453,8 @@ class Index:
         on_work(1.0)
         facts["kmers"] = shares.distinct
         yield "shared", shares.shared.ravel()
+        yield "near_repeats", shares.near_repeats
+        yield "near_shared", shares.near_shared
         yield "set_starts", shares.sets.starts
         yield "set_members", shares.sets.members
         yield "kmers", shares.kmers
@@ -502,6 +512,8 @@ class Index:
             "filter": arrays["filter"].size if has_filter(shape) else 0,
             "repeats": 3 * arrays["repeat_steps"].size,
         }  # fmt: skip
+        near = -(-size // ROWS_NEAR) + 1 if targets > 1 else 0
+        sizes |= {"near_repeats": near, "near_shared": near}
         sound = all(arrays[name].size == count for name, count in sizes.items())
         sound &= arrays["gaps"].size % 2 == 0 and arrays["shared"].size % 3 == 0
         sound &= "grown" in arrays or (arrays["set_starts"].size > 1 and targets > 0)
@@ -526,7 +538,8 @@ class Index:
         sets = TargetSets(names, arrays["set_starts"], arrays["set_members"])
         shares = Shares(
             arrays["repeats"].reshape(3, -1), arrays["repeat_steps"],
-            arrays["shared"].reshape(3, -1), sets, arrays["kmers"], int(facts["kmers"]),
+            arrays["shared"].reshape(3, -1), arrays["near_repeats"], arrays["near_shared"], sets,
+            arrays["kmers"], int(facts["kmers"]),
         )  # fmt: skip
         text = ReferenceText(
             arrays["packed"], arrays["gaps"], arrays["blocks"], arrays["starts"], size

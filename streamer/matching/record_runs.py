@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 from streamer.dictionary.index import Index
 from trie.cpu.jit import inner, njit
 from trie.cpu.threads import run_ranges
+from trie.index.reference_text import row_behind
 from trie.windows import NO_SET
 
 Runs = NDArray[np.int64]
 
 NO_RUNS: Runs = np.zeros((0, 5), dtype=np.int64)
 _GRAIN = 1 << 20  # symbols worth another thread
+_ROWS_PER_RUN = 4  # more take a further step
 
 
 def runs_in_text(index: Index, parts: Sequence[NDArray[np.int64]]) -> Runs:
@@ -35,13 +37,14 @@ def runs_in_text(index: Index, parts: Sequence[NDArray[np.int64]]) -> Runs:
         return runs
     shares = index.shares
     known = (
-        index.starts, index.record_sets, shares.shared, shares.repeats, shares.steps,
-        len(index.targets),
+        index.starts, index.record_sets, shares.shared, shares.near_shared, shares.repeats,
+        shares.near_repeats, shares.steps, len(index.targets),
     )  # fmt: skip
-    if shares.shared.size:
-        runs = np.empty((_with_sets(whole, *known, NO_RUNS), 5), np.int64)
-    _with_sets(whole, *known, runs)
-    return runs
+    done, found = np.zeros(2, np.int64), [NO_RUNS]
+    while done[0] < len(whole):
+        cut = np.empty((_ROWS_PER_RUN * len(whole), 5), np.int64)
+        found.append(cut[: _with_sets(whole, *known, done, cut)])
+    return found[1] if len(found) == 2 else np.concatenate(found)
 
 
 def runs_of_places(
@@ -59,60 +62,64 @@ def runs_of_places(
 
 
 @inner
-def _row(rows, place, step):
+def _row(begins, ends, near, place, step):
     """Which row [begin, end) has a place, or -1, and how many places from it on are alike."""
-    at = np.searchsorted(rows[1], place, side="right")
-    if at < rows.shape[1] and np.int64(rows[0, at]) <= place:
+    at = row_behind(ends, near, place)
+    if at < ends.size and np.int64(begins[at]) <= place:
         if step > 0:
-            return at, np.int64(rows[1, at]) - place
-        return at, place - np.int64(rows[0, at]) + 1
+            return at, np.int64(ends[at]) - place
+        return at, place - np.int64(begins[at]) + 1
     if step > 0:
-        return -1, (np.int64(rows[0, at]) if at < rows.shape[1] else np.int64(1 << 62)) - place
-    return -1, place - (np.int64(rows[1, at - 1]) - 1 if at > 0 else np.int64(-1 << 62))
-
-
-@inner
-def _segment(shared, repeats, steps, place, step):
-    """Which row of ``shared`` has the k-mer of a place, or -1, and how many next are alike."""
-    row, size = _row(repeats, place, step)
-    if row >= 0:
-        place = np.int64(repeats[2, row]) + steps[row] * (place - np.int64(repeats[0, row]))
-        step *= np.int64(steps[row])
-    at, alike = _row(shared, place, step)
-    return at, max(min(size, alike), 1)
+        return -1, (np.int64(begins[at]) if at < ends.size else np.int64(1 << 62)) - place
+    return -1, place - (np.int64(ends[at - 1]) - 1 if at > 0 else np.int64(-1 << 62))
 
 
 @njit(cache=True, nogil=True)
-def _with_sets(runs, starts, record_sets, shared, repeats, steps, sets, cut):
-    """Write the runs with their sets to ``cut``, unless it is empty; returns their number.
+def _with_sets(
+    runs, starts, record_sets, shared, near_shared, repeats, near_repeats, steps, sets, done, cut
+):
+    """Write the runs with their sets to ``cut``; returns the number of rows.
 
-    starts, record_sets, shared, repeats, steps: of an index. sets: how many it has; a damaged file
-    has others.
+    The arrays before ``sets`` are of an index. sets: how many it has; a damaged file has others.
+    done: int64[2], the runs, and of the next one the windows, that need not be written; updated.
     """
     count = 0
     most = np.int64(sets - 1)
-    for i in range(len(runs)):
+    begins, ends, firsts = repeats
+    shared_begins, shared_ends, numbers = shared
+    for i in range(done[0], len(runs)):
         begin, stop, place, step = runs[i, 0], runs[i, 1], runs[i, 2], runs[i, 3]
         record = max(np.searchsorted(starts, place, side="right") - 1, 0)
         own = np.int64(record_sets[record])
         last = np.int64(-1)
+        begin += done[1]
+        place += step * done[1]
         while begin < stop:
             current, size = own, stop - begin
-            if shared.shape[1]:
-                at, alike = _segment(shared, repeats, steps, place, step)
-                size = min(size, alike)
+            if numbers.size:
+                # windows of a repeat have the set of their first one
+                row, alike = _row(begins, ends, near_repeats, place, step)
+                first, way = place, step
+                if row >= 0:
+                    first = np.int64(firsts[row]) + steps[row] * (place - np.int64(begins[row]))
+                    way *= np.int64(steps[row])
+                at, also = _row(shared_begins, shared_ends, near_shared, first, way)
+                size = max(min(size, alike, also), 1)
                 if at >= 0:
-                    current = np.int64(shared[2, at])
+                    current = np.int64(numbers[at])
             if current != last:
-                if len(cut):
-                    cut[count, 0], cut[count, 2] = begin, place
-                    cut[count, 3], cut[count, 4] = step, min(current, most)
+                if count == len(cut):
+                    done[0], done[1] = i, begin - runs[i, 0]
+                    return count
+                cut[count, 0], cut[count, 2] = begin, place
+                cut[count, 3], cut[count, 4] = step, min(current, most)
                 count += 1
                 last = current
             begin += size
             place += step * size
-            if len(cut):
-                cut[count - 1, 1] = begin
+            cut[count - 1, 1] = begin
+        done[1] = 0
+    done[0] = len(runs)
     return count
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import update_wrapper
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import llvmlite.binding
@@ -172,10 +173,35 @@ def warn_unstored(folder: str, error: OSError) -> None:
     warn("stored", f"{folder}: cannot store compiled kernels: {error.strerror}; {ADVICE}")
 
 
+def _add_facts(function: Any, facts: dict[Any, Any]) -> None:
+    """Add what a kernel's code follows from: its source, that of what it calls, and constants.
+
+    numba looks at the kernel's own file, and would use it unchanged after a change elsewhere.
+    """
+    code, scope = function.__code__, function.__globals__
+    key = code.co_filename, code.co_firstlineno
+    if key in facts:
+        return
+    written = os.stat(code.co_filename)
+    facts[key] = written.st_mtime_ns, written.st_size
+    cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+    values = [(name, scope.get(name)) for name in code.co_names]
+    values += [(name, cell.cell_contents) for name, cell in cells]
+    modules = [value for _, value in values if isinstance(value, ModuleType)]
+    values += [(name, getattr(one, name, None)) for one in modules for name in code.co_names]
+    for name, value in values:
+        called = getattr(value, "py_func", getattr(value, "_defn", None))
+        if hasattr(called, "__code__"):
+            _add_facts(called, facts)
+        elif isinstance(value, (int, float, str, tuple, np.generic)):
+            facts[*key, name] = repr(value)
+
+
 class _Locator(caching._SourceFileBackedLocatorMixin, caching._CacheLocator):  # type: ignore[misc]
     """Where numba stores a kernel: in this installation's folder, by the folder of its source."""
 
     def __init__(self, function: Callable[..., Any], file: str, folder: Path) -> None:
+        self._function = function
         self._py_file = file
         self._lineno = function.__code__.co_firstlineno
         self._cache_path = str(folder / self.get_suitable_cache_subpath(file))
@@ -187,9 +213,12 @@ class _Locator(caching._SourceFileBackedLocatorMixin, caching._CacheLocator):  #
         return cls(function, file, folder) if folder and os.path.exists(file) else None
 
     def get_source_stamp(self) -> Any:
-        """When the source was written; where it is installed, the kernel's folder stands for it."""
-        installed = Path(self._py_file).is_relative_to(ROOT) and installed_files(ROOT)
-        return installed or super().get_source_stamp()
+        """A digest of the sources; if they are installed, the kernel's folder stands for them."""
+        if Path(self._py_file).is_relative_to(ROOT) and (installed := installed_files(ROOT)):
+            return installed
+        facts: dict[Any, Any] = {}
+        _add_facts(self._function, facts)
+        return hashlib.sha256(repr(sorted(facts.items())).encode()).hexdigest()
 
     def get_cache_path(self) -> str:
         """The folder of the kernel's files; numba creates it when it stores one."""

@@ -35,7 +35,7 @@ from trie.cpu.threads import prefetched
 from trie.new_file import NewFile, naming
 
 MAGIC: Final = b"kmrindex"
-VERSION: Final = 1
+VERSION: Final = 2
 PAGE: Final = 4096
 _HEAD: Final = struct.Struct("<8sIII")
 _MOST_DESCRIPTION: Final = 1 << 26

@@ -32,6 +32,10 @@ PAD: Final = 64
 MOST_SYMBOLS: Final = (1 << 32) - 4
 """Most symbols of a text, padding included: places are stored in 32 bits."""
 
+_NEAR_BITS: Final = 10
+ROWS_NEAR: Final = 1 << _NEAR_BITS
+"""Places for which ``first_rows`` has one number."""
+
 SLACK: Final = 2048
 _NEAR: Final = 256
 _FIRST: Final = 1 << 20  # bytes of a new text
@@ -195,6 +199,30 @@ def _blocks(gaps: NDArray[np.int64], size: int) -> NDArray[np.uint32]:
     firsts = np.arange(0, size + 1, _NEAR)[:number]
     blocks[(size >> 13) + 1 :] = np.searchsorted(gaps[:, 1], firsts, side="right")
     return blocks
+
+
+def first_rows(ends: NDArray[np.uint32], size: int) -> NDArray[np.uint32]:
+    """For each ROWS_NEAR places of a text the first row that ends behind the first; then all rows.
+
+    ends: uint32, ascending, of rows of places.
+    """
+    places = np.arange(0, size, ROWS_NEAR, np.uint32)
+    return np.append(np.searchsorted(ends, places, side="right"), ends.size).astype(np.uint32)
+
+
+@inner
+def row_behind(ends, firsts, place):
+    """The first row that ends behind a place, or their number; firsts: of ``first_rows``."""
+    block = min(max(place, 0) >> _NEAR_BITS, firsts.size - 2)
+    row = min(np.int64(firsts[block]), ends.size)
+    stop = min(np.int64(firsts[block + 1]), ends.size)
+    while row < stop:
+        middle = (row + stop) >> 1
+        if np.int64(ends[middle]) > place:
+            stop = middle
+        else:
+            row = middle + 1
+    return row
 
 
 @inner

@@ -24,6 +24,7 @@ from streamer.dictionary import shared_windows
 from streamer.dictionary.index import Index
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
+from streamer.matching import record_runs
 from streamer.matching.record_runs import runs_in_text
 from streamer.sequences.read_batch import ReadBatch
 from tests.reference.index import letters, windows
@@ -61,7 +62,9 @@ def written(path: Path, some: list[tuple[str, np.ndarray]]) -> str:
 
 @pytest.mark.parametrize("strands", ["forward", "canonical", "both"])
 @pytest.mark.parametrize("k", [11, 21, 31])
-def test_targets_are_those_of_the_kmers(k: int, strands: str, tmp_path: Path) -> None:
+def test_targets_are_those_of_the_kmers(
+    k: int, strands: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     some = records(k)
     fasta = written(tmp_path / "r.fa", some)
     holders: dict[str, set[int]] = {}
@@ -80,7 +83,12 @@ def test_targets_are_those_of_the_kmers(k: int, strands: str, tmp_path: Path) ->
         runs: list[np.ndarray] = []
         index.text.match(bases, offsets, runs=runs)
         sets = np.full(bases.size, 9_999, np.uint32)
-        for begin, stop, *_, held in runs_in_text(index, runs).tolist():
+        rows = runs_in_text(index, runs)
+        assert len(rows) > sum(map(len, runs))
+        with monkeypatch.context() as patch:
+            patch.setattr(record_runs, "_ROWS_PER_RUN", 1)
+            assert (runs_in_text(index, runs) == rows).all()
+        for begin, stop, *_, held in rows.tolist():
             sets[begin:stop] = held
         for start, kmer in windows(bases, offsets, k, canonical=strands != "forward"):
             if kmer not in holders:
@@ -99,7 +107,8 @@ def test_many_sets_of_targets() -> None:
     bases = np.concatenate([word for part in parts for word in part])
     offsets = np.cumsum([0, *[sum(word.size for word in part) for part in parts]])
     batch = ReadBatch([f"t{at}" for at in range(40)], offsets, bases)
-    shares = Index.from_batches([batch], 31, "canonical").shares
+    index = Index.from_batches([batch], 31, "canonical")
+    shares = index.shares
     assert shares.distinct == 3 * len(words)
     assert shares.kmers.tolist() == (3 * holds.sum(axis=1)).tolist()
     members = {tuple(shares.sets.members_of(at).tolist()) for at in range(40, len(shares.sets))}
@@ -107,6 +116,12 @@ def test_many_sets_of_targets() -> None:
     assert members == {one for one in expected if len(one) > 1}
     begins, ends, _ = shares.shared.astype(np.int64)
     assert (ends - begins).sum() == 3 * (holds.sum(axis=0) > 1).sum()
+    runs: list[np.ndarray] = []
+    index.text.match(bases, offsets, runs=runs)
+    _, order = np.nonzero(holds)
+    for begin, _, _, _, number in runs_in_text(index, runs)[::50].tolist():
+        holders = np.flatnonzero(holds[:, order[begin // 34]])
+        assert shares.sets.members_of(number).tolist() == holders.tolist()
 
 
 def satellites(seed: int) -> list[tuple[str, np.ndarray]]:
@@ -392,9 +407,9 @@ def test_limits_and_files_that_cannot_be_used(
         assert main(match) == 1
         assert f"{out}: cannot be mapped" in capsys.readouterr().err
         file.seek(8)
-        file.write(b"\2")
+        file.write(b"\1")
     assert main(match) == 1
-    assert f"{out}: is an index of version 2, not 1" in capsys.readouterr().err
+    assert f"{out}: is an index of version 1, not 2" in capsys.readouterr().err
 
 
 def test_a_file_cut_while_it_is_mapped_ends_in_one_line(tmp_path: Path) -> None:

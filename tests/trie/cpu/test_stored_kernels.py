@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -380,3 +381,22 @@ def test_threads_that_call_a_kernel_first_use_the_same_one():
 
     with ThreadPoolExecutor(4) as pool:
         assert len({id(one) for one in pool.map(made, range(4))}) == 1
+
+
+def test_a_kernel_is_compiled_again_if_what_it_calls_has_changed(tmp_path):
+    (tmp_path / "called.py").write_text(
+        "from trie.cpu.jit import inner\nTIMES = 2\n\n@inner\ndef more(x):\n    return TIMES * x\n"
+    )
+    kernel = KERNEL.replace("x + x", "called.more(x)")
+    kernel = kernel.replace("import njit", "import njit\nimport called")
+    (tmp_path / "kernel.py").write_text(kernel)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+
+    def answer():
+        command = [sys.executable, str(tmp_path / "kernel.py")]
+        return subprocess.run(command, env=environment, capture_output=True, text=True).stdout
+
+    assert [answer(), answer()] == ["42 0\n", "42 1\n"]
+    text = (tmp_path / "called.py").read_text()
+    (tmp_path / "called.py").write_text(text.replace("TIMES * x", "TIMES * x + 100"))
+    assert [answer(), answer()] == ["142 0\n", "142 1\n"]
