@@ -52,10 +52,10 @@ def calibrate(devices: list[str], folder: Path) -> str:
             inputs.mkdir()
             write_inputs(inputs, scale)
         for device in devices:
-            start[device] = _least_seconds(next(works(tiny, device)), device, 3)
+            start[device] = _least_seconds(next(works(tiny, device)), device, runs=3)
             factors[device] = {}
             for work in works(large, device):
-                seconds = _least_seconds(work, device, 2) - start[device]
+                seconds = _least_seconds(work, device, runs=2) - start[device]
                 factor = seconds / work.cost.beyond_start(device, threads)
                 factors[device][work.kind] = min(max(factor, 1 / _MOST), _MOST)
     facts = {"machine": machine(), "start": start, "factors": factors}
@@ -129,7 +129,7 @@ def works(folder: Path, device: str) -> Iterator[Work]:
     yield Work("lcs", ["lcs", path("one.fa"), path("other.fa")], cost_model.aligned(cells))
 
 
-def _least_seconds(work: Work, device: str, runs: int) -> float:
+def _least_seconds(work: Work, device: str, *, runs: int) -> float:
     """The least wall seconds of a command, which may compile first; RuntimeError if it fails."""
     command = ["streamer", *work.arguments, "--device", device]
     least = float("inf")

@@ -17,8 +17,10 @@ pytestmark = pytest.mark.whole
 
 def test_every_kind_of_work_is_measured(tmp_path, monkeypatch):
     write = calibration.write_inputs
-    # a hundredth of the work
+    # a hundredth of the work, once
     monkeypatch.setattr(calibration, "write_inputs", lambda at, scale: write(at, scale / 100))
+    least = calibration._least_seconds
+    monkeypatch.setattr(calibration, "_least_seconds", lambda *work, runs: least(*work, runs=1))
     line = calibration.calibrate(["cpu"], tmp_path)
     assert line.startswith("rates of this machine measured: cpu starts in ")
     found = json.loads((tmp_path / RATES).read_text())
@@ -35,4 +37,4 @@ def test_a_command_that_fails_is_named(tmp_path):
     calibration.write_inputs(tmp_path, 0)
     (tmp_path / "reads.fq").write_text("no reads")
     with pytest.raises(RuntimeError, match=r"streamer match .*: exit code 1"):
-        calibration._least_seconds(next(calibration.works(tmp_path, "cpu")), "cpu", 1)
+        calibration._least_seconds(next(calibration.works(tmp_path, "cpu")), "cpu", runs=1)
