@@ -206,8 +206,9 @@ class Index:
             np.append(single.members, common.members),
         )
         common.windows[2] += np.uint32(len(single))
-        near = (first_rows(rows[1], self.size) for rows in (repeats, common.windows))
-        return Shares(repeats, steps, common.windows, *near, sets, kmers, distinct)
+        rows, near = common.windows, first_rows(repeats[1], self.size)
+        near_shared = first_rows(rows[1], self.size)
+        return Shares(repeats, steps, rows, near, near_shared, sets, kmers, distinct)
 
     @cached_property
     def targets(self) -> TargetSets:

@@ -206,7 +206,7 @@ def first_rows(ends: NDArray[np.uint32], size: int) -> NDArray[np.uint32]:
 
     ends: uint32, ascending, of rows of places.
     """
-    places = np.arange(0, size, ROWS_NEAR, np.uint32)
+    places = np.arange(0, size, ROWS_NEAR, dtype=np.uint32)
     return np.append(np.searchsorted(ends, places, side="right"), ends.size).astype(np.uint32)
 
 
