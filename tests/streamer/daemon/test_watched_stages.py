@@ -22,12 +22,13 @@ from tests.waiting import DEADLINE, until
 pytestmark = pytest.mark.whole
 
 METRICS = ["metrics.endpoint=127.0.0.1:0"]
+STUCK = 1.5  # seconds: a thread may wait as long for a core while other tests run
 JOURNAL = ["journal.durability=fsync", "journal.directory=journal"]
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(watched_stages, "STUCK_SECONDS", 0.6)
+    monkeypatch.setattr(watched_stages, "STUCK_SECONDS", STUCK)
 
 
 @pytest.fixture
@@ -96,14 +97,14 @@ def check_stuck(daemon, lines, stage, waits_for, earlier=()):
         stuck = control.status()["stuck"]
     assert [*stuck] == [stage]
     assert waits_for in stuck[stage]["waits_for"]
-    assert stuck[stage]["seconds"] >= 0.6
+    assert stuck[stage]["seconds"] >= STUCK
     assert [line[:2] for line in lines] == [("no progress", stage)]
     assert waits_for in lines[0][2]
     samples = scrape(endpoints["metrics"])
     for name in daemon.service._stages | {"gpu": None}:
         assert value(samples, "streamer_stage_stuck", stage=name) == (name == stage)
         assert value(samples, "streamer_stage_stalls_total", stage=name) == stalls[name]
-    assert value(samples, "streamer_stage_progress_age_seconds", stage=stage) >= 0.6
+    assert value(samples, "streamer_stage_progress_age_seconds", stage=stage) >= STUCK
 
 
 def check_free(daemon, lines, stage):
@@ -134,7 +135,7 @@ def test_engine_feed_and_gpu(path, monkeypatch, lines):
             sending = check("engine", "batch 0 to be matched", 8)
         check_on("engine", sending)
         busy = scrape(daemon.service.status.endpoints["metrics"])
-        assert value(busy, "streamer_stage_busy_seconds_total", stage="engine") >= 0.6
+        assert value(busy, "streamer_stage_busy_seconds_total", stage="engine") >= STUCK
         # nothing behind it is stuck: so it is named, although it only waits
         with daemon.engine_held():
             sending = check("engine", "to be stored and published")
