@@ -24,7 +24,7 @@ Runs = NDArray[np.int64]
 
 NO_RUNS: Runs = np.zeros((0, 5), dtype=np.int64)
 _GRAIN = 1 << 20  # symbols worth another thread
-_ROWS_PER_RUN = 4  # more take a further step
+_ROWS_PER_RUN = 4  # more take further steps
 
 
 def runs_in_text(index: Index, parts: Sequence[NDArray[np.int64]]) -> Runs:
@@ -40,10 +40,11 @@ def runs_in_text(index: Index, parts: Sequence[NDArray[np.int64]]) -> Runs:
         index.starts, index.record_sets, shares.shared, shares.near_shared, shares.repeats,
         shares.near_repeats, shares.steps, len(index.targets),
     )  # fmt: skip
-    done, found = np.zeros(2, np.int64), [NO_RUNS]
+    done, found, rows = np.zeros(2, np.int64), [NO_RUNS], _ROWS_PER_RUN * len(whole)
     while done[0] < len(whole):
-        cut = np.empty((_ROWS_PER_RUN * len(whole), 5), np.int64)
+        cut = np.empty((rows, 5), np.int64)
         found.append(cut[: _with_sets(whole, *known, done, cut)])
+        rows *= 2  # few runs of a genome have many rows
     return found[1] if len(found) == 2 else np.concatenate(found)
 
 

@@ -289,21 +289,20 @@ class Line(Generic[T, R], Iterator[R]):
         """The next result; RuntimeError if the team has ended."""
         number = self._taken
         # a thread that pulls for another line helps here in any case, but does no jobs
-        consumes = bool(self._takes)
-        helps = self._team.helps or not consumes
+        assists = self._team.helps and bool(self._takes)
+        wait = self._team.rest if assists else wait_for
         while number not in self._results:
             if self._ended and number == self._pulled:
                 self._team.forget(self)
                 raise StopIteration
             if self._team.stopped:
                 raise RuntimeError("the team has ended")
-            if helps and (self.help() or (consumes and self._team.do_job())):
+            if (assists or not self._takes) and self.help():
+                continue
+            if assists and self._team.do_job():
                 continue
             with self._team.stages.spent(self._takes or self._pulls, "input"):
-                if helps and consumes:
-                    self._team.rest(self._bell)
-                else:
-                    wait_for(self._bell)
+                wait(self._bell)
         result = self._results.pop(number)
         if self.full and self._full_since:
             self._team.stages.add(self._pulls, "output", time.perf_counter() - self._full_since)

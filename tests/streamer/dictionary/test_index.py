@@ -88,8 +88,8 @@ def test_targets_are_those_of_the_kmers(
         with monkeypatch.context() as patch:
             patch.setattr(record_runs, "_ROWS_PER_RUN", 1)
             assert (runs_in_text(index, runs) == rows).all()
-        for begin, stop, *_, held in rows.tolist():
-            sets[begin:stop] = held
+        for begin, stop, *_, number in rows.tolist():
+            sets[begin:stop] = number
         for start, kmer in windows(bases, offsets, k, canonical=strands != "forward"):
             if kmer not in holders:
                 assert sets[start] == 9_999
