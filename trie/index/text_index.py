@@ -7,12 +7,14 @@ few windows one by one.
 A block of 4,096 symbols passes through stages, each a plain loop, so that the cache misses of a
 stage overlap. It begins with *runs*: the windows of a read, or of a part of it without gap codes.
 
-    seek         a window of each run is looked up
+    seek         a window of each run is looked up; none of a read if the filter lacks an m-mer of
+                 its first window
     follow       where the text has that window, the read is compared with it to both sides, 32
                  bases at a time; windows without a difference match. The other windows are cut into
                  runs of up to w windows that share an m-mer, if possible one with a difference
     keep         all windows of a run are mismatches if the filter lacks that m-mer, or lacks the
-                 m-mers on either side of it; the other runs are sought again
+                 m-mers on either side of it; the other runs are sought again, one window of those
+                 that touch
     settle       the remaining windows are looked up: one look-up for all that share a minimizer
 
 w = k - m + 1 windows of k symbols share an m-mer: a read from elsewhere costs a look-up per w
@@ -85,7 +87,7 @@ _PIECE: Final = 128  # windows of a read, of which one is sought
 
 # of a run: its first window, the one to seek, and the ends of the run's and the read's windows
 _BEGIN, _SOUGHT, _STOP, _END = range(4)
-
+_NONE: Final = -1  # no window is sought
 
 # of a look-up: the windows that share its m-mer, the end of the read's windows, where the m-mer
 # begins, its level, the slots of the bucket that are still to be compared, and the look-ups that
@@ -214,10 +216,14 @@ def _look_up(
     # a vector is loaded faster some time after its parts were stored
     for i in range(count):
         begin = runs[i, _SOUGHT] if seeks else runs[i, _BEGIN]
+        if begin == _NONE:
+            continue
         _sort(shape.mers, sixteens, begin, begin + 1 if seeks else runs[i, _STOP], orders)
     asked = np.int64(0)
     for i in range(count):
         begin = runs[i, _SOUGHT] if seeks else runs[i, _BEGIN]
+        if begin == _NONE:
+            continue
         stop = begin + 1 if seeks else runs[i, _STOP]
         asked = _ask(
             shape, offsets, sixteens, orders, jobs, keys, asked, begin, stop, runs[i, _END], FIRST
@@ -302,18 +308,24 @@ def _follow(
     """
     k = shape.k
     count = np.int64(0)
-    settled = 0  # all earlier windows match or are in a run
+    settled = asked = 0  # all earlier windows match or are in a run
     for i in range(run_count):
         begin = max(runs[i, _BEGIN], settled)
         at, stop, end = runs[i, _SOUGHT], runs[i, _STOP], runs[i, _END]
         if begin >= stop:
+            asked += at != _NONE
             continue
         limit = end + k - 1
         tries, reached, shift = _TRIES, at, np.int64(0)
-        job = i
-        while jobs[job, _NEXT] >= 0:
-            job = jobs[job, _NEXT]
-        slot, high = jobs[job, _LOW], jobs[job, _HIGH]
+        slot = high = job = 0
+        if at != _NONE:
+            job = asked
+            asked += 1
+            while jobs[job, _NEXT] >= 0:
+                job = jobs[job, _NEXT]
+            slot, high = jobs[job, _LOW], jobs[job, _HIGH]
+        if at < begin:  # not sought, or a read that was followed to here
+            at, slot = begin, high
         while slot < high:
             shift, there = _shift(shape, text, places, sixteens, jobs, job, slot)
             if there:
@@ -344,6 +356,18 @@ def _follow(
 
 
 @inner
+def _skip_foreign(shape, filter_, sixteens, runs, count, words, bits):
+    """Seek no window of a read if the filter lacks the last m-mer of its first window."""
+    for i in range(count):
+        mer = mer_at(sixteens[runs[i, _BEGIN] + shape.mers.width - 1], shape.mers)
+        words[i], bits[i] = filter_place(mer, filter_)
+        prefetch_far(filter_, words[i])
+    for i in range(count):
+        if filter_[words[i]] & bits[i] != bits[i]:
+            runs[i, _SOUGHT] = _NONE
+
+
+@inner
 def _keep(filter_, runs, words, bits, count, other_words, other_bits):
     """Move runs left open by one of two look-ups to the front; returns their number."""
     kept = 0
@@ -354,6 +378,20 @@ def _keep(filter_, runs, words, bits, count, other_words, other_bits):
             runs[kept, column] = runs[i, column]
         kept += np.int64(here)
     return kept
+
+
+@inner
+def _join(runs, count):
+    """Join runs of a read that touch; the window of the first is sought. The new number."""
+    joined = 0
+    for i in range(count):
+        if joined and runs[joined - 1, _STOP] == runs[i, _BEGIN] < runs[joined - 1, _END]:
+            runs[joined - 1, _STOP] = runs[i, _STOP]
+            continue
+        for column in range(4):
+            runs[joined, column] = runs[i, column]
+        joined += 1
+    return joined
 
 
 @inner
@@ -475,6 +513,8 @@ def match_range(
         close_around_gaps(bases, k, first, min(end + k - 1, bases.size), first, end, starts)
         count = _first_runs(starts, first, end, settles or not seeks, runs)
         fill_sixteens(bases, first, fours, sixteens)
+        if filter_.size:
+            _skip_foreign(shape, filter_, sixteens, runs, count, words, bits)
         for _ in range(_ROUNDS if filter_.size and settles else np.int64(seeks)):
             asked = _look_up(
                 shape, text, buckets, places, prints, full, sixteens, orders, runs, count, jobs,
@@ -484,14 +524,16 @@ def match_range(
                 shape, text, blocks, gaps, filter_, places, prints, sixteens, runs, count, jobs,
                 keys, first, matches, match_runs, match_run_count, cut_runs, words, bits,
             )  # fmt: skip
-            if filter_.size:
-                count = _keep(filter_, cut_runs, words, bits, count, words, bits)
             runs, cut_runs = cut_runs, runs
+            if filter_.size:
+                count = _keep(filter_, runs, words, bits, count, words, bits)
+                _ask_beside(
+                    shape, filter_, sixteens, runs, count, words, bits, other_words, other_bits
+                )
+                count = _keep(filter_, runs, words, bits, count, other_words, other_bits)
+                count = _join(runs, count)
         if not settles:
             count = np.int64(0)
-        if filter_.size:
-            _ask_beside(shape, filter_, sixteens, runs, count, words, bits, other_words, other_bits)
-            count = _keep(filter_, runs, words, bits, count, other_words, other_bits)
         asked = _look_up(
             shape, text, buckets, places, prints, full, sixteens, orders, runs, count, jobs, keys,
             False,
