@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any, BinaryIO
@@ -159,8 +159,7 @@ def filter_folder(
 
     def note(line: str) -> None:
         if not quiet:
-            with suppress(OSError):
-                say(line)
+            say(line)
 
     folder = Folder(path, until or UNTIL)
     sums: dict[str, FilterCounts] = {}

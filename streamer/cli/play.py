@@ -16,7 +16,7 @@ from streamer.cli.daemon_options import ConfigOption, KeysOption
 from streamer.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from streamer.cli.send_files import Piece
+    from streamer.client.producer import Piece
     from streamer.playing.run_folder import Played, RawRead
     from streamer.protocol.keys import ClientKeys
 
@@ -138,8 +138,8 @@ class _Playback:
             raise self._fault
 
     def __iter__(self) -> Iterator[Piece]:
-        """See ``streamer.cli.send_files.Source``."""
-        from streamer.cli.send_files import Piece
+        """The reads to send."""
+        from streamer.client.producer import Piece
         from streamer.sequences.files import read_batches
 
         for group in self._live():
@@ -174,7 +174,7 @@ class _Playback:
         with Producer(endpoint, name=name, answer_seconds=answer_seconds, keys=keys) as producer:
             producer.connect(timeout=timeout)
             self.begun = time.monotonic()
-            send_all(producer, self, timeout)
+            send_all(producer, self, self.resume_hint, timeout)
 
     def write(self, folder: str, plain: bool, file_reads: int, file_seconds: float) -> str:
         """Play the run into files; returns a line about them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,12 +23,7 @@ from streamer.errors import UsageError
 from streamer.watching import SETTLE_SECONDS
 
 if TYPE_CHECKING:
-    from streamer.cli.send_files import SendMark
-    from streamer.client.producer import Producer
     from streamer.watching.file_visit import BatchSizes
-
-_CORES_A_THREAD = 4
-"""The others are for the daemon, which is often on the same machine."""
 
 
 def send(
@@ -85,6 +79,7 @@ def send(
     re-writes and copies. It ends once a file that --until names is in the folder of each run and
     all reads are durable; Ctrl-C sends what has been read, and ends with 130.
     """
+    from streamer.cli.send_files import name_of, send_files, send_folder
     from streamer.client.producer import Producer
 
     if bool(reads) == bool(watch):
@@ -100,8 +95,6 @@ def send(
     sizes: BatchSizes = {"batch_bases": batch_bases, "batch_reads": batch_reads}
     began = time.monotonic()
     if watch:
-        from streamer.cli.send_folder import name_of, send_folder
-
         name = name or name_of(watch)
     key = daemon_options.keys_of(keys, config, endpoint)
     with Producer(endpoint, name=name, answer_seconds=answer_seconds, keys=key) as producer:
@@ -112,56 +105,10 @@ def send(
                 timeout=timeout, sizes=sizes, quiet=quiet,
             )  # fmt: skip
         else:
-            sent, bases = _send_files(
-                producer, reads or [], name is not None, resume, timeout, threads, quiet, sizes
-            )
+            sent, bases = send_files(
+                producer, reads or [], marked=name is not None, resume=resume, threads=threads,
+                timeout=timeout, sizes=sizes, quiet=quiet,
+            )  # fmt: skip
     if not quiet:
         seconds = time.monotonic() - began
         say(f"{sent:,} reads, {bases:,} bases acknowledged in {seconds:.1f} s")
-
-
-def _send_files(
-    producer: Producer,
-    reads: list[str],
-    marked: bool,
-    resume: bool,
-    timeout: float,
-    threads: int,
-    quiet: bool,
-    sizes: BatchSizes,
-) -> tuple[int, int]:
-    """Send the reads of files; how many reads and bases."""
-    from streamer.cli.send_files import Files, SendMark, send_all
-    from streamer.cli.streams import progress
-    from streamer.sequences.source import size_of_files
-    from trie.cpu.threads import usable_cores
-
-    def note(line: str) -> None:
-        if not quiet:
-            with suppress(OSError):
-                say(line)
-
-    start = None
-    if resume and producer.mark:
-        start = SendMark.unpack(producer.mark, reads, producer.name)
-    unsent = reads[start.file :] if start else reads
-    if resume and not quiet:
-        say(_begins(reads, start, producer.name))
-    with progress("sending", size_of_files(unsent), quiet=quiet) as show:
-        files = Files(
-            reads, start=start, marked=marked, on_bytes=show, note=note,
-            threads=threads or usable_cores() // _CORES_A_THREAD, **sizes,
-        )  # fmt: skip
-        send_all(producer, files, timeout)
-    return files.reads, files.bases
-
-
-def _begins(paths: list[str], start: SendMark | None, name: str) -> str:
-    """Where a run with --resume begins, for people."""
-    from streamer.sequences.source import shown_name
-
-    if start is None:
-        return f"nothing is durable under the name {name}: begins with the first record"
-    which = f" (file {start.file + 1} of {len(paths)})" if len(paths) > 1 else ""
-    file = f"{shown_name(paths[start.file])}{which}"
-    return f"skips the {start.records:,} durable records of {file}, then goes on"

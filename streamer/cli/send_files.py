@@ -1,23 +1,26 @@
-"""``streamer send`` of files: read, send, wait for acknowledgements, report the place to resume at.
+"""``streamer send``: read, send, wait for acknowledgements, report the place to resume at.
 
-The daemon keeps that place with each batch, as a mark (``SendMark``).
+The daemon keeps that place with each batch, as a mark: of files ``SendMark``, of a folder that of
+its ledger.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+import socket as host
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, nullcontext, suppress
 from hashlib import sha256
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
 
 from streamer.cli import daemon_options
-from streamer.cli.choices import say
+from streamer.cli.choices import say, say_error
+from streamer.cli.streams import progress, signals_noted
 from streamer.client import client_errors
-from streamer.client.producer import EncodedBatch, Mark, Producer, encoded, part_of
-from streamer.errors import DataError, StreamerError
+from streamer.client.producer import EncodedBatch, Mark, Piece, Producer, encoded, part_of
+from streamer.errors import DataError, ReportedError, StreamerError
 from streamer.sequences.files import work_on_batches
 from streamer.sequences.read_batch import ReadBatch
 from streamer.sequences.repeated_names import RepeatedNames
@@ -25,7 +28,10 @@ from streamer.sequences.side_by_side import LEAST_THREADS
 from streamer.sequences.source import shown_name, size_of_files
 from trie.cpu.interrupts import interrupt_in
 from trie.cpu.team import Team, results_of
-from trie.cpu.threads import prefetched
+from trie.cpu.threads import prefetched, usable_cores
+
+if TYPE_CHECKING:
+    from streamer.watching.file_visit import BatchSizes
 
 # of another form is a mark of another program
 _FORM = "streamer send 1"
@@ -110,28 +116,11 @@ def _about(paths: Sequence[str], file: int) -> tuple[bytes, bytes]:
 
 # how long a read of a pipe waits at most for others
 _FLUSH_SECONDS = 0.4
-
-
-class Piece(NamedTuple):
-    """Reads that are sent together. mark: as in ``Producer.send``.
-
-    place, before: their file, and its records before them, for people.
-    """
-
-    reads: EncodedBatch | ReadBatch
-    mark: bytes | Mark = b""
-    place: str = ""
-    before: int = 0
-
-
-class Source(Protocol):
-    """Reads to send, in order."""
-
-    def __iter__(self) -> Iterator[Piece]:
-        """The reads; what it raises ends the sending, once those before have arrived."""
-
-    def resume_hint(self, reads: int) -> str:
-        """The place after this number of reads, in words."""
+# between two looks for answers while a folder has no new reads
+_HEED_SECONDS = 0.2
+# the others are for the daemon, which is often on the same machine
+_CORES_A_THREAD = 4
+_NAME_CHARACTERS = 256
 
 
 class Files:
@@ -247,7 +236,8 @@ def _without(batch: EncodedBatch | ReadBatch, skipped: int) -> ReadBatch:
 
 def send_all(
     producer: Producer,
-    source: Source,
+    pieces: Iterable[Piece],
+    resume_hint: Callable[[int], str],
     timeout: float,
     *,
     heed_seconds: float = 0.02,
@@ -255,12 +245,14 @@ def send_all(
 ) -> None:
     """Send all reads and wait for their acknowledgement; an error that ends it comes with a line.
 
-    heed_seconds: between two looks for answers while no read comes. timeout: seconds without any
-    progress. passed_over: called for each read that is too large for the daemon, with its place;
-    the others go on. By default it is an error. The line, on standard error, says how far it came.
+    What ``pieces`` raises ends it once those before have arrived. resume_hint: the place after a
+    number of reads, in words. heed_seconds: between two looks for answers while no read comes.
+    timeout: seconds without any progress. passed_over: called for each read that is too large for
+    the daemon, with its place; the others go on. By default it is an error. The line, on standard
+    error, says how far it came.
     """
     try:
-        for piece in prefetched(source, idle=producer.heed, idle_seconds=heed_seconds):
+        for piece in prefetched(pieces, idle=producer.heed, idle_seconds=heed_seconds):
             _send(producer, piece, timeout, passed_over)
         producer.flush(timeout=timeout)
     except BaseException as error:
@@ -268,8 +260,8 @@ def send_all(
         try:
             answered = _await_answers(producer, error, timeout)
         finally:
-            with suppress(OSError):
-                say(_how_far(producer, source, answered))
+            hint = resume_hint(producer.reads_acknowledged)
+            say(f"{_how_far(producer, answered)}; {hint}")
         raise
 
 
@@ -323,7 +315,7 @@ def _await_answers(producer: Producer, error: BaseException, timeout: float) -> 
     return True
 
 
-def _how_far(producer: Producer, source: Source, answered: bool) -> str:
+def _how_far(producer: Producer, answered: bool) -> str:
     reads, sent = producer.reads_acknowledged, producer.reads_sent
     text = f"{reads:,} of {sent:,} reads sent are acknowledged"
     if producer.last_acknowledged is not None:
@@ -331,4 +323,120 @@ def _how_far(producer: Producer, source: Source, answered: bool) -> str:
     if not answered:
         matched = producer.reads_matched
         text += f" ({matched:,} are matched, {sent - reads:,} have no answer)"
-    return f"{text}; {source.resume_hint(reads)}"
+    return text
+
+
+def send_files(
+    producer: Producer,
+    paths: Sequence[str],
+    *,
+    marked: bool,
+    resume: bool,
+    timeout: float,
+    threads: int,
+    sizes: BatchSizes,
+    quiet: bool,
+) -> tuple[int, int]:
+    """Send the reads of files; how many reads and bases."""
+    start = None
+    if resume and producer.mark:
+        start = SendMark.unpack(producer.mark, paths, producer.name)
+    if resume and not quiet:
+        say(_begins(paths, start, producer.name))
+    unsent = size_of_files(paths[start.file :] if start else paths)
+    with progress("sending", unsent, quiet=quiet) as show:
+        files = Files(
+            paths, start=start, marked=marked, on_bytes=show,
+            note=(lambda line: None) if quiet else say,
+            threads=threads or usable_cores() // _CORES_A_THREAD, **sizes,
+        )  # fmt: skip
+        send_all(producer, files, files.resume_hint, timeout)
+    return files.reads, files.bases
+
+
+def _begins(paths: Sequence[str], start: SendMark | None, name: str) -> str:
+    """Where a run with --resume begins, for people."""
+    if start is None:
+        return f"nothing is durable under the name {name}: begins with the first record"
+    which = f" (file {start.file + 1} of {len(paths)})" if len(paths) > 1 else ""
+    file = f"{shown_name(paths[start.file])}{which}"
+    return f"skips the {start.records:,} durable records of {file}, then goes on"
+
+
+def name_of(folder: str) -> str:
+    """The name of the producer that watches a folder, the same in every run."""
+    from streamer.watching.ledger import digest_of_text
+
+    name = f"{host.gethostname()}:{os.path.abspath(folder)}"
+    if len(name) <= _NAME_CHARACTERS and name.isprintable():
+        return name
+    return f"{host.gethostname()}:{digest_of_text(name)}"
+
+
+def send_folder(
+    producer: Producer,
+    path: str,
+    settle: float,
+    until: Sequence[str] | None,
+    ledger: str | None,
+    *,
+    timeout: float,
+    sizes: BatchSizes,
+    quiet: bool,
+) -> tuple[int, int]:
+    """Send all reads until the run is over; how many reads and bases have been acknowledged.
+
+    A first signal to end the process stops the reading: what has been read is sent. ReportedError
+    if files or folders were given up, or reads passed over.
+    """
+    from streamer.watching import PASSED_OVER
+    from streamer.watching.folder import UNTIL, Folder, Hints
+    from streamer.watching.ledger import Ledger, ledger_of
+    from streamer.watching.watcher import Watcher
+
+    over: list[str] = []
+
+    def pass_over(error: client_errors.TooLargeError, place: str) -> None:
+        say_error(f"{place} ({error.read}): {error.problem}{PASSED_OVER}")
+        over.append(error.read)
+
+    folder = Folder(path, until or UNTIL)
+    where = ledger or ledger_of(path, producer.name, producer.endpoint)
+    with closing(Ledger(where, producer.mark, producer.name)) as book:
+        if not quiet:
+            done = len(book.files)
+            begins = f"{done:,} files were read before" if done else "begins with the first record"
+            say(f"watches {path} as {producer.name}, with {where}: {begins}")
+            if book.begins_anew:
+                say("the daemon knows nothing of what was sent before: all is sent again")
+        # a daemon that is started anew is waited for
+        producer.answer_seconds = timeout
+        with closing(Hints(path, say)) as hints, signals_noted() as signals:
+            watcher = Watcher(
+                folder,
+                book,
+                hints,
+                settle,
+                sizes=sizes,
+                stopped=lambda: signals,
+                acknowledged=lambda: producer.reads_acknowledged,
+                note=(lambda line: None) if quiet else say,
+                fault=say_error,
+            )
+            again = "the same command goes on from there"
+            send_all(
+                producer, watcher, lambda reads: again, timeout, heed_seconds=_HEED_SECONDS,
+                passed_over=pass_over,
+            )  # fmt: skip
+            if signals and not quiet:
+                reads, bases = f"{watcher.reads:,} reads", f"{watcher.bases:,} bases"
+                say(f"stopped: {reads}, {bases} acknowledged; {again}")
+    if over:
+        raise StreamerError(
+            f"passed over {len(over):,} reads that are too large for the daemon; "
+            f"{producer.reads_acknowledged:,} are acknowledged"
+        )
+    if watcher.given_up:
+        problem = f"files or folders given up: {len(watcher.given_up)}"
+        raise ReportedError(StreamerError(problem))
+    return watcher.reads, watcher.bases

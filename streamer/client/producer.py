@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import zmq
@@ -55,6 +56,18 @@ class EncodedBatch:
     def decoded(self) -> ReadBatch:
         """The reads."""
         return decode_batch({"form": "columns"}, self.frames)[0]
+
+
+class Piece(NamedTuple):
+    """Reads that are sent together. mark: as in ``Producer.send``.
+
+    place, before: their file, and its records before them, for people.
+    """
+
+    reads: EncodedBatch | ReadBatch
+    mark: bytes | Mark = b""
+    place: str = ""
+    before: int = 0
 
 
 def encoded(reads: ReadBatch) -> EncodedBatch | ReadBatch:

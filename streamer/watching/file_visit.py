@@ -6,7 +6,7 @@ from itertools import chain
 from os.path import isfile
 from typing import BinaryIO, NamedTuple, TypedDict
 
-from streamer.client.producer import part_of
+from streamer.client.producer import Piece, part_of
 from streamer.errors import DataError
 from streamer.protocol.wire import crc32c
 from streamer.sequences.fastq import WholeRecords
@@ -94,18 +94,6 @@ class BatchSizes(TypedDict):
     batch_reads: int
 
 
-class Sent(NamedTuple):
-    """Reads to send. mark: returns the mark after the first so many of them.
-
-    place: their file. before: the records of the file before them.
-    """
-
-    reads: ReadBatch
-    mark: Callable[[int], bytes]
-    place: str
-    before: int
-
-
 class FileVisit:
     """A file, open as ``file``, which the ledger calls ``path``.
 
@@ -146,7 +134,7 @@ class FileVisit:
         self._growing: WholeRecords | None = None
         self._unproved = False
 
-    def __iter__(self) -> Generator[Sent]:
+    def __iter__(self) -> Generator[Piece]:
         """Iterate once, and close it; DataError as in ``read_batches``, or if reading fails."""
         before = self._ledger.files.get(self._path)
         if before is not None and self._goes_on(before):
@@ -170,7 +158,7 @@ class FileVisit:
                     begun = True
                 rest = part_of(reads, first, len(reads)) if first else reads
                 after = sent.after(rest)
-                piece = Sent(
+                piece = Piece(
                     rest,
                     self._marks(visit.number, sent, rest, after),
                     self._place,

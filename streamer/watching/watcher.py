@@ -10,9 +10,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import BinaryIO, Generic, TypeVar
 
+from streamer.client.producer import Piece
 from streamer.errors import DataError
 from streamer.sequences.repeated_names import RepeatedNames
-from streamer.watching.file_visit import BatchSizes, FileVisit, Sent, digest_of_ends
+from streamer.watching.file_visit import BatchSizes, FileVisit, digest_of_ends
 from streamer.watching.folder import (
     Folder,
     Hints,
@@ -306,7 +307,7 @@ class FolderWatch(Generic[T]):
         return max(0.02, min(_POLL_SECONDS, self._next_scan - now, *settling))
 
 
-class Watcher(FolderWatch[Sent]):
+class Watcher(FolderWatch[Piece]):
     """The unsent reads of a folder, each time of one file.
 
     acknowledged: returns how many of the reads are durable. ``reads``, ``bases`` and ``files``
@@ -365,7 +366,7 @@ class Watcher(FolderWatch[Sent]):
             self._ledger.end(last._replace(touched=seen.touched))
         return same
 
-    def _read(self, path: str, file: Pending, opened: BinaryIO, stage: int) -> Iterator[Sent]:
+    def _read(self, path: str, file: Pending, opened: BinaryIO, stage: int) -> Iterator[Piece]:
         place = self._folder.absolute(path)
         reading = FileVisit(
             self._ledger, path, opened, absolute=self._folder.absolute, grows=bool(file.grows),
@@ -381,7 +382,7 @@ class Watcher(FolderWatch[Sent]):
         if reading.done:
             self._done(path)
 
-    def _counted(self, reading: FileVisit, place: str) -> Iterator[Sent]:
+    def _counted(self, reading: FileVisit, place: str) -> Iterator[Piece]:
         before, names = self.reads, self._names[mate_of(place)]
         with closing(iter(reading)) as pieces:
             for sent in pieces:

@@ -215,12 +215,8 @@ def test_an_interrupt_waits_for_no_daemon_that_is_started_anew(capsys, monkeypat
         reads_acknowledged=1, reads_sent=3, last_acknowledged="a", reads_matched=2,
     )  # fmt: skip
 
-    class Nothing(list):
-        def resume_hint(self, reads):
-            return "go on"
-
     with pytest.raises(KeyboardInterrupt):
-        send_all(waiting, Nothing(), 300.0)
+        send_all(waiting, [], lambda reads: "go on", 300.0)
     assert waiting.waited == 0.3
     assert "1 of 3 reads sent are acknowledged, the last is a (2 are" in capsys.readouterr().err
 
