@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from streamer.daemon.core.producers import ProducerState
 from streamer.dictionary.targets import Dictionary
+from streamer.journal.record import Key
 from streamer.matching.result import BatchResult
 from streamer.protocol.payloads import Columns
 from streamer.protocol.wire import Header
@@ -25,21 +26,18 @@ class GrowingReads:
 class Accepted:
     """A batch that ingest has accepted: ``number`` is its place in the stream, from 0.
 
-    names: those of its reads, as a msgpack array. at: when it was accepted, in monotonic seconds.
-    content: the checksum of its frames. mark: bytes that its producer gets back once the batch is
-    durable. growing: its reads if they are still being sequenced; ``batch`` is empty then.
+    size: bytes of its frames. names: those of its reads, as a msgpack array. at: when it was
+    accepted, in monotonic seconds. growing: its reads if they are still being sequenced; ``batch``
+    is empty then.
     """
 
     number: int
     producer: ProducerState
-    epoch: int
-    sequence: int
+    key: Key
     size: int
     batch: ReadBatch
     names: bytes
     at: float
-    content: int = 0
-    mark: bytes = b""
     growing: GrowingReads | None = None
 
 

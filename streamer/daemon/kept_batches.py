@@ -22,7 +22,7 @@ from streamer.daemon.publish import ControlRecord, Publication, settled_record
 from streamer.daemon.stored_batch import StoredBatch
 from streamer.daemon.stored_messages import BATCH, REVISION, Content, StoredRecord
 from streamer.dictionary.targets import Dictionary
-from streamer.journal.record import JournalDamage, JournalExpired
+from streamer.journal.record import JournalDamage, JournalExpired, Key
 from streamer.journal.store import Journal
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.result import BatchResult
@@ -324,9 +324,9 @@ def _stored_revision(stored: StoredRecord) -> tuple[NDArray[np.uint32], dict[str
 
 def _accepted(batch: StoredBatch, reads: ReadBatch) -> Accepted:
     about = batch.about
-    producer = ProducerState(about["producer"], about["producer_epoch"])
-    key = about["producer_epoch"], about["producer_seq"]
-    return Accepted(about["batch"], producer, *key, 0, reads, batch.names, 0.0)
+    key = Key(about["producer"], about["producer_epoch"], about["producer_seq"], 0, b"")
+    producer = ProducerState(key.producer, key.epoch)
+    return Accepted(about["batch"], producer, key, 0, reads, batch.names, 0.0)
 
 
 def _mask(index: NDArray[np.uint32], reads: int) -> NDArray[np.bool_]:

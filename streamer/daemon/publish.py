@@ -17,7 +17,7 @@ from streamer.daemon.stored_messages import BATCH, DICTIONARY, SETTLED, Content
 from streamer.dictionary.target_sets import TargetSets
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
-from streamer.journal.record import Key, Record
+from streamer.journal.record import Record
 from streamer.matching.decisions import Decisions
 from streamer.matching.match_engine import NO_CODES
 from streamer.protocol.checksum_kernels import combine
@@ -241,15 +241,15 @@ class Publication:
     @cached_property
     def about(self) -> Header:
         """The fields that the headers of all messages share."""
-        accepted, result = self.matched.accepted, self.matched.result
+        key, result = self.matched.accepted.key, self.matched.result
         return {
             "batch": result.number,
             "base": result.base,
             "reads": self.counts["reads"],
             "bases": self.counts["bases"],
-            "producer": accepted.producer.name,
-            "producer_epoch": accepted.epoch,
-            "producer_seq": accepted.sequence,
+            "producer": key.producer,
+            "producer_epoch": key.epoch,
+            "producer_seq": key.sequence,
             "version_before": result.version_before,
             "version": result.version,
             "k": result.k,
@@ -286,15 +286,8 @@ class Publication:
         if context is not None:
             meta["context"] = True
             frames.append(context)
-        key = Key(
-            accepted.producer.name,
-            accepted.epoch,
-            accepted.sequence,
-            accepted.content,
-            accepted.mark,
-        )
-        frames = [*reads, raw(result.learned), *frames]
-        return Record(self.at, BATCH, msgpack.packb(meta), tuple(frames), key, now)
+        of_all = *reads, raw(result.learned), *frames
+        return Record(self.at, BATCH, msgpack.packb(meta), of_all, accepted.key, now)
 
     def _laid_out(self, topic: str, header: Header) -> Message:
         laid = self._laid

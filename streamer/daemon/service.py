@@ -44,7 +44,7 @@ from streamer.daemon.sync import SyncWorker
 from streamer.daemon.worker import Inbox, Worker
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
-from streamer.journal.record import JournalError
+from streamer.journal.record import JournalError, Key
 from streamer.matching.spec import MatchSpec
 from streamer.protocol.endpoints import reachable, socket_path
 from streamer.protocol.keys import ClientKeys
@@ -70,12 +70,13 @@ def warm_up(config: Config, spec: MatchSpec, targets: int = 1) -> None:
     matcher = make_matcher(config, stored, spec)
     header, accepted = {"form": "columns"}, []
     producer, now = ProducerState("warm-up", 0), time.monotonic()
+    key = Key(producer.name, 0, 1, 0, b"")
     try:
         # batches that wait are matched together, and those without a match are laid out otherwise
         for reads in (known, _FOREIGN):
             frames = [memoryview(frame) for frame in encode_reads(reads)]
             decoded = decode_batch(header, frames, matcher.make_batch)
-            accepted.append(Accepted(0, producer, 0, 1, size_of(frames), *decoded, now))
+            accepted.append(Accepted(0, producer, key, size_of(frames), *decoded, now))
             if matcher.make_together is not None:
                 message = [memoryview(frame) for frame in seal([pack(header), *frames])]
                 decode_batches([(header, message)], matcher.make_together)

@@ -281,9 +281,8 @@ class IngestSide:
         self.known[name].batches.append(data)
         item, expected = self.taken, self.expected
         assert item is not None and expected is not None
-        key = item.producer.name, item.epoch, item.sequence
-        assert key == (name, fields["epoch"], fields["seq"])
-        assert item.mark == fields.get("mark", b"")
+        assert item.key[:3] == (name, fields["epoch"], fields["seq"])
+        assert item.key.mark == fields.get("mark", b"")
         growing = fields.get("growing", False)
         assert (item.growing is not None) == growing
         batch = item.batch if item.growing is None else item.growing.batch
@@ -342,11 +341,11 @@ class IngestSide:
         """Store the first of the waiting batches, and publish their results."""
         items, self.waiting = self.waiting[:count], self.waiting[count:]
         for item in items:
-            name = item.producer.name
-            self.stored.append((name, item.epoch, item.sequence, item.names, _letters(item)))
-            self.contents[name, item.epoch, item.sequence] = item.content
-            if self.durable[name][0] <= item.epoch:
-                self.durable[name] = item.epoch, item.sequence, item.mark
+            name, epoch, sequence, content, mark = item.key
+            self.stored.append((name, epoch, sequence, item.names, _letters(item)))
+            self.contents[name, epoch, sequence] = content
+            if self.durable[name][0] <= epoch:
+                self.durable[name] = epoch, sequence, mark
         if items:
             self.worker.core.published(items)
 

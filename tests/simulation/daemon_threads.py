@@ -139,7 +139,7 @@ class IngestThread(DaemonThread):
             core.refuse(route, error, header)
             return
         item = core.accept(offer, batch, names)
-        self.daemon.note(lambda: f"accepts {item.producer.name} {item.epoch}.{item.sequence}")
+        self.daemon.note(lambda: "accepts {} {}.{}".format(*item.key))
         self.daemon.engine.put(item)
 
 

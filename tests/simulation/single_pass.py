@@ -171,18 +171,7 @@ class SinglePass:
         key, batch = record.key, StoredBatch(record)
         assert key is not None
         producer = ProducerState(key.producer, key.epoch)
-        item = Accepted(
-            state.number,
-            producer,
-            key.epoch,
-            key.sequence,
-            0,
-            batch.reads,
-            batch.names,
-            0.0,
-            key.content,
-            key.mark,
-        )
+        item = Accepted(state.number, producer, key, 0, batch.reads, batch.names, 0.0)
         matched = Matched(record.at, item, matcher.match([batch.reads])[0], dictionary)
         (made,) = Group(dict(state.heads), [matched]).publications(intervals=True)
         # its frames live as long as the objects they were made of

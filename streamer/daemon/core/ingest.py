@@ -12,6 +12,7 @@ from streamer.daemon.batch_record import Accepted, GrowingReads
 from streamer.daemon.core import producers
 from streamer.daemon.core.life import ACCEPTING, DRAINING, FULL, RUNNING, STARTING
 from streamer.daemon.core.rights import EVERYTHING, Rights
+from streamer.journal.record import Key
 from streamer.protocol.wire import (
     PROTOCOL,
     Header,
@@ -137,7 +138,7 @@ class IngestCore:
         """The results of batches, which are durable, have been handed to the feed."""
         self.durable(items)
         for item in items:
-            self.producers.finish(item.producer, item.epoch, item.size)
+            self.producers.finish(item.producer, item.key.epoch, item.size)
             self._unacknowledged[item.producer.name] = item.producer
 
     @property
@@ -189,15 +190,16 @@ class IngestCore:
                 self._hello(route, name, epoch, header, rights)
                 return None
             sequence = integer(header, "seq", 1)
-            mark, growing = producers.mark_of(header), flag(header, "growing")
+            key = Key(name, epoch, sequence, content, producers.mark_of(header))
+            growing = flag(header, "growing")
             if growing and not self._settings.decides:
                 raise WireError(Reason.DENIED, producers.NOTHING_DECIDED)
             producer = self.producers.of_batch(name, epoch)
             self.producers.allow(producer, self._allowances.of(rights, self._now))
             if sequence > producer.received:
                 self._check(producer, sequence, size)
-                return producers.Offer(producer, route, sequence, size, content, mark, growing)
-            self._check_repeated(producer, sequence, content)
+                return producers.Offer(producer, route, key, size, growing)
+            self._check_repeated(key)
         except WireError as error:
             self.refuse(route, error, header, rights)
             return None
@@ -216,19 +218,7 @@ class IngestCore:
         growing: reads that are only decided on; the batch is then empty.
         """
         producer, size = offer.producer, offer.size
-        item = Accepted(
-            self._number,
-            producer,
-            producer.epoch,
-            offer.sequence,
-            size,
-            batch,
-            names,
-            self._now,
-            offer.content,
-            offer.mark,
-            growing,
-        )
+        item = Accepted(self._number, producer, offer.key, size, batch, names, self._now, growing)
         self._number += 1
         self.producers.accept(producer, size)
         self._remember(item)
@@ -337,28 +327,25 @@ class IngestCore:
         if not self.producers.has_room(producer, size):
             raise WireError(Reason.CREDIT, "no credit: wait for it, then send the batch again")
 
-    def _check_repeated(
-        self, producer: producers.ProducerState, sequence: int, content: int
-    ) -> None:
+    def _check_repeated(self, key: Key) -> None:
         """WireError if a batch was accepted before with different content."""
-        key = producer.name, producer.epoch, sequence
-        before = self._contents.get(key)
+        before = self._contents.get(key[:3])
         if before is None:
-            before = self._content_of(*key)
-        if before is not None and before != content:
+            before = self._content_of(*key[:3])
+        if before is not None and before != key.content:
             raise WireError(
                 Reason.CONFLICT,
-                f"batch {sequence} was accepted with another content: use another number",
+                f"batch {key.sequence} was accepted with another content: use another number",
             )
 
     def _remember(self, item: Accepted) -> None:
-        self._contents[item.producer.name, item.epoch, item.sequence] = item.content
+        self._contents[item.key[:3]] = item.key.content
         if len(self._contents) > MAX_CONTENTS:
             del self._contents[next(iter(self._contents))]
 
     def _commit(self, item: Accepted) -> None:
         producer = item.producer
-        if self.producers.commit(producer, item.epoch, item.mark):
+        if self.producers.commit(producer, item.key.epoch, item.key.mark):
             self._answer(producer.routes, self._welcome(producer))
         self._unacknowledged[producer.name] = producer
 

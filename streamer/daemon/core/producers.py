@@ -12,6 +12,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from streamer.daemon.core.rights import KeyLimits, Rights
+from streamer.journal.record import Key
 from streamer.protocol.wire import Header, Reason, WireError, integer, malformed, text
 
 _BURST_SECONDS = 1.0
@@ -465,10 +466,8 @@ class Offer(NamedTuple):
 
     producer: ProducerState
     route: bytes
-    sequence: int
+    key: Key
     size: int
-    content: int
-    mark: bytes
     growing: bool = False
 
 

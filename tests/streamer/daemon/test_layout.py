@@ -11,6 +11,7 @@ import pytest
 from streamer.daemon.batch_record import Matched
 from streamer.daemon.publish import Group
 from streamer.dictionary.targets import NO_SET, TargetSets
+from streamer.journal.record import Key
 from streamer.matching import reports
 from streamer.matching.events import Events
 from streamer.matching.result import BatchResult
@@ -60,8 +61,7 @@ def result_of(rng, k, lengths, *, default_set=0, many=False, kind="mixed"):
 
 def matched_of(result):
     names = msgpack.packb(list(result.batch.names))
-    producer = SimpleNamespace(name="p")
-    accepted = SimpleNamespace(names=names, producer=producer, epoch=5, sequence=8)
+    accepted = SimpleNamespace(names=names, key=Key("p", 5, 8, 0, b""))
     return Matched(1, accepted, result, SimpleNamespace(targets=TARGETS))
 
 

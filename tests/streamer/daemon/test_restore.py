@@ -14,7 +14,7 @@ from streamer.daemon.publish import Group, dictionary_record
 from streamer.daemon.restore import fingerprint, identity, put_snapshot, restore
 from streamer.daemon.stored_batch import StoredBatch
 from streamer.dictionary.targets import Dictionary
-from streamer.journal.record import JournalDamage
+from streamer.journal.record import JournalDamage, Key
 from streamer.journal.store import Journal
 from streamer.matching.matcher import StreamMatcher
 from streamer.protocol.schema import LIVE_ONLY
@@ -51,10 +51,8 @@ def published(case, first=2):
     for number in range(9):
         batch = reads(rng, number % 4)
         names = msgpack.packb(list(batch.names))
-        producer = SimpleNamespace(name=f"p{number % 2}")
-        accepted = Accepted(
-            number, producer, 1, number // 2 + 1, 1, batch, names, 0.0, 77 + number, b"m%d" % number
-        )
+        key = Key(f"p{number % 2}", 1, number // 2 + 1, 77 + number, b"m%d" % number)
+        accepted = Accepted(number, SimpleNamespace(), key, 1, batch, names, 0.0)
         near = stored if "distance" in case else None
         matched = Matched(
             first + number, accepted, matcher.match([batch])[0], matcher.dictionary, near
