@@ -344,16 +344,11 @@ def reaches_there(
         deque(beta, maxlen=0)
         return reach
     tasks = _tasks(cluster, PrimerTask(alpha.codes, k, choice, strands, BEHIND), choice)
-    sent: list[Starts] = []
-
-    def parts() -> Iterator[tuple[Starts, list[Codes]]]:
-        for chunk in chunks(beta, alpha.longest() + k, both=False, limit=CHUNK_SYMBOLS):
-            symbols = sum(piece.size for piece in chunk)
-            for starts in starts_of(alpha, k, symbols):
-                sent.append(starts)
-                yield starts, chunk
-
-    for number, part in enumerate(tasks.in_order(parts())):
-        first, stop, _ = sent[number]
+    parts = (
+        (starts, (starts, chunk))
+        for chunk in chunks(beta, alpha.longest() + k, both=False, limit=CHUNK_SYMBOLS)
+        for starts in starts_of(alpha, k, sum(piece.size for piece in chunk))
+    )
+    for (first, stop, _), part in tasks.paired(parts):
         np.maximum(reach[first:stop], part, out=reach[first:stop])
     return reach

@@ -11,12 +11,14 @@ import contextlib
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from streamer import __version__
 from streamer.cluster.connecting import Cluster, Parts, packed, unpacked
 from streamer.errors import StreamerError
 from trie.cpu.team import Team
+
+T = TypeVar("T")
 
 RETRIES = 7
 """How often to retry a task whose worker has died, before its input is blamed."""
@@ -68,11 +70,11 @@ class RemoteError(StreamerError):
         return self._lines
 
 
-def check_version(version: str) -> None:
-    """On a worker: raise StreamerError unless its version is that of the command."""
+def check_version(version: str, other: str = "this command") -> None:
+    """On a worker: raise StreamerError unless its version is that of the ``other`` process."""
     if version != __version__:
         raise StreamerError(
-            f"a worker has version {__version__} of kmer-streamer, this command {version}"
+            f"a worker has version {__version__} of kmer-streamer, {other} {version}"
         )
 
 
@@ -109,45 +111,44 @@ class ClusterTasks:
         """How many tasks run at a time."""
         return max(1, self.cluster.gpus if self._gpu else self.cluster.cpus)
 
-    @property
-    def ahead(self) -> int:
-        """The most tasks submitted at a time: each worker has one waiting."""
-        return 2 * self.workers + 1
-
-    def submit(self, part: Any) -> Any:
-        """Submit a task; return a reference to its result."""
-        return self._remote.remote(__version__, self._key, self._task, packed(part))
-
-    def result(self, reference: Any) -> Any:
-        """Wait for the result and return it; raise StreamerError if the task failed."""
-        return result_of(self.cluster, reference, unpacked)
-
     def in_order(self, parts: Iterable[Any]) -> Iterator[Any]:
-        """Yield the results of all parts, in order; a bounded number of tasks runs ahead.
+        """Yield the results of all parts, as ``paired`` does."""
+        for _, result in self.paired((None, part) for part in parts):
+            yield result
 
-        An error raised by ``parts`` follows the results of the parts before it. If the iterator is
-        closed early, outstanding tasks are cancelled.
+    def paired(self, parts: Iterable[tuple[T, Any]]) -> Iterator[tuple[T, Any]]:
+        """Yield the results of all parts, in order, each beside what stood beside its part here.
+
+        A bounded number of tasks runs ahead. An error raised by ``parts`` follows the results of
+        the parts before it. If the iterator is closed early, outstanding tasks are cancelled.
         """
-        waiting: deque[Any] = deque()
+        waiting: deque[tuple[T, Any]] = deque()
         rest = iter(parts)
         fault: BaseException | None = None
         ended = False
+        # each worker has one waiting
+        ahead = 2 * self.workers + 1
         try:
             while True:
-                while not ended and len(waiting) < self.ahead:
+                while not ended and len(waiting) < ahead:
                     try:
-                        waiting.append(self.submit(next(rest)))
+                        own, part = next(rest)
                     except StopIteration:
                         ended = True
                     except StreamerError as error:
                         fault, ended = error, True
+                    else:
+                        part = packed(part)
+                        task = self._remote.remote(__version__, self._key, self._task, part)
+                        waiting.append((own, task))
                 if not waiting:
                     break
-                yield self.result(waiting.popleft())
+                own, task = waiting.popleft()
+                yield own, result_of(self.cluster, task, unpacked)
             if fault is not None:
                 raise fault
         finally:
-            cancel(self.cluster, waiting)
+            cancel(self.cluster, (task for _, task in waiting))
 
 
 def result_of(cluster: Cluster, reference: Any, read: Callable[[Any], Any]) -> Any:

@@ -10,7 +10,6 @@ process.
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import call
@@ -167,16 +166,13 @@ class _ByWorkers:
     def parsed(self, path: str, file: FileRegion) -> Generator[Parsed[Any]]:
         """Implement ``RemoteReaders.parsed``."""
         path, version = os.path.abspath(path), _version(file.descriptor)
-        sent: deque[FileRegion] = deque()
-
-        def parts() -> Iterator[FilePart]:
-            for region in file_regions(file, TEXT_OF_A_BASE * self._bases):
-                sent.append(region)
-                yield FilePart(path, version, region.first, region.stop)
-
-        for result in self._tasks.in_order(parts()):
+        parts = (
+            (region, FilePart(path, version, region.first, region.stop))
+            for region in file_regions(file, TEXT_OF_A_BASE * self._bases)
+        )
+        for region, result in self._tasks.paired(parts):
             worked, lines, plus = result or (None, 0, 0)
-            yield Parsed(sent.popleft(), worked, lines, plus=plus)
+            yield Parsed(region, worked, lines, plus=plus)
 
 
 def task_bases(spec: MatchSpec, bases: int | None, workers: int, *, depths: bool) -> int:
@@ -221,17 +217,8 @@ def match_results(
     batches: Iterable[ReadBatch],
 ) -> Iterator[BatchResult]:  # fmt: skip
     """Yield the results of batches, in order."""
-    sent: list[ReadBatch | None] = []
-
-    def noted() -> Iterator[ReadBatch]:
-        for batch in batches:
-            sent.append(batch)
-            # the context is only used in this process
-            yield replace(batch, context=None)
-
     tasks = _tasks(cluster, matcher, stored, spec, None, "tsv")
-    for number, result in enumerate(tasks.in_order(noted())):
-        batch = sent[number]
-        assert batch is not None
-        sent[number] = None
+    # the context is only used in this process
+    parts = ((batch, replace(batch, context=None)) for batch in batches)
+    for batch, result in tasks.paired(parts):
         yield replace(result, batch=batch)

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer import __version__
+from streamer.cluster.cluster_tasks import check_version
 from streamer.cluster.connecting import Parts, packed, unpacked
 from streamer.errors import StreamerError
 from streamer.matching.cpu import CpuEngine
@@ -249,10 +249,7 @@ class MatchWorker:
 
         learned: how many the daemon counts, as ``match`` does.
         """
-        if version != __version__:
-            raise StreamerError(
-                f"a worker has version {__version__} of kmer-streamer, the daemon {version}"
-            )
+        check_version(version, "the daemon")
         self._turn = threading.Condition()
         self._setup = setup_ = unpacked(self.fetched(setup))
         self._canonical = setup_.strands != "forward"
