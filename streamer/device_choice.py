@@ -75,7 +75,8 @@ class Cost:
     """Seconds of a whole command beyond its start, on the machine of docs/performance.
 
     kind: the work, whose rates are measured. cpu, host: of one thread, on the CPU alone and with a
-    GPU. cpu_in_turn, host_in_turn: of what threads do not share, kernels of a GPU included.
+    GPU. cpu_in_turn, host_in_turn: of what threads do not share, kernels of a GPU included. of: the
+    size that is taken for one that is not known.
     """
 
     kind: Kind
@@ -83,6 +84,7 @@ class Cost:
     cpu_in_turn: float
     host: float
     host_in_turn: float
+    of: str = ""
 
     def beyond_start(self, device: str, threads: int) -> float:
         """Seconds of the work on that machine."""
@@ -148,9 +150,10 @@ def judged(estimate: Estimate | None, threads: int = 0) -> tuple[str | None, str
 
     threads = min(threads or usable_cores(), most_threads())
     cpu, gpu = cost.on_cpu(threads), cost.on_gpu(threads)
+    about = f"{cost.of}: about" if cost.of else "about"
     if cpu < gpu:
-        return f"about {cpu:.1f} s, with a GPU {gpu:.1f} s", ""
-    return cuda_problem(), f"about {gpu:.1f} s, on the CPU {cpu:.1f} s"
+        return f"{about} {cpu:.1f} s, with a GPU {gpu:.1f} s", ""
+    return cuda_problem(), f"{about} {gpu:.1f} s, on the CPU {cpu:.1f} s"
 
 
 def choose_device(

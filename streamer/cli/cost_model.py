@@ -10,8 +10,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
 
 from streamer.cli.choices import say
 from streamer.device_choice import Cost, Estimate
@@ -81,6 +81,9 @@ class Contents:
         return max(self.bases - (k - 1) * self.records, 0.0)
 
 
+_ENDLESS: Final = Contents(bases=1e9, records=6e6, text=2.2e9)
+
+
 def contents(paths: Sequence[str]) -> Contents | None:
     """An estimate from the beginning of each file; None if one has no size."""
     from streamer.sequences.decompression import compression_at
@@ -143,10 +146,19 @@ def bases_of_files(paths: Sequence[str]) -> int | None:
 
 
 def matching(reads: Sequence[str], spec: MatchSpec) -> Cost | None:
-    """The cost of ``match`` and ``filter``, if few reads match; None if the reads have no size."""
+    """The cost of ``match`` and ``filter``, if few reads match; None if the dictionary has no size.
+
+    Reads without a size are taken for _ENDLESS.
+    """
     read, known = contents(reads), contents(spec.sources)
-    if read is None or known is None:
+    if known is None:
         return None
+    if read is None:
+        return replace(_matching(_ENDLESS, known, spec), of="1 G bases")
+    return _matching(read, known, spec)
+
+
+def _matching(read: Contents, known: Contents, spec: MatchSpec) -> Cost:
     bases, stream = read.bases, read.stream * _INFLATED
     begun = min(known.bases, _INDEXED_IN_TURN[1]) * _INDEXED_IN_TURN[0]
     indexed = known.bases * _INDEXED

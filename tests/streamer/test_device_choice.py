@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -196,9 +197,18 @@ def test_windows_of_many_short_records(tmp_path):
     assert cost_model.contents([str(path)]).windows(24) == pytest.approx(800_000, rel=0.01)
 
 
-def test_what_has_no_size_has_no_cost(tmp_path):
+def test_reads_without_a_size_go_on(gpu, monkeypatch):
+    monkeypatch.setattr("trie.cpu.threads.usable_cores", lambda: 16)
     spec = MatchSpec.of(k=21, sources=())
-    assert cost_model.matching(["-"], spec) is None
+    for mode, device in (("frozen", "cpu"), ("grow", "cuda")):
+        cost = cost_model.matching(["-"], replace(spec, mode=mode))
+        found, line = auto(lambda cost=cost: cost, threads=16)
+        assert found == device
+        assert "1 G bases: about " in line
+
+
+def test_what_has_no_size_has_no_cost():
+    assert cost_model.matching(["-"], MatchSpec.of(k=21, sources=("-",))) is None
     assert cost_model.asm("-", 1e-9) is None
     assert cost_model.primer("-", "-", 3) is None
 
