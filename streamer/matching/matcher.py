@@ -397,7 +397,9 @@ class StreamMatcher:
 
     @property
     def device(self) -> Literal["cpu", "cuda"]:
-        """The device in use now."""
+        """The device in use now: a GPU also if only k-mers within a distance are sought there."""
+        if self._solver is not None and self._solver.on_gpu:
+            return "cuda"
         return self._engine.device
 
     @property
@@ -489,7 +491,11 @@ class StreamMatcher:
         if (depths or words) and (refused := self.depths_refused):
             raise StreamerError(refused)
         in_text = self.dictionary.is_text and not self.spec.uses_snapshot
-        alone = depths and not (words or self.spec.changes) and (self.device == "cpu" or in_text)
+        alone = (
+            depths
+            and not (words or self.spec.changes)
+            and (self._engine.device == "cpu" or in_text)
+        )
         results: list[BatchResult] = []
         while len(results) < len(batches):
             rest = batches[len(results) :]
@@ -497,7 +503,7 @@ class StreamMatcher:
             if adds or words or (depths and not alone):
                 part = [self._or_on_cpu(partial(self._in_spans, rest[0], words or depths))]
                 new = part[0].new_kmers
-                if self._grown is not None and self.device == "cuda" and new.size:
+                if self._grown is not None and self._engine.device == "cuda" and new.size:
                     self._grown.append(new)
             else:
                 part = self._or_on_cpu(partial(self._looked_up, rest, alone))

@@ -276,6 +276,11 @@ class Solver:
             # fail before the first batch if something does not fit
             gpu.run(self._ready, self.close, self._smaller)
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it matches on a GPU now."""
+        return self._on_gpu and not self._gpu.given_up
+
     def match_steps(
         self, batch: ReadBatch, steps: Sequence[Step], stored: Dictionary
     ) -> ApproximateResult:

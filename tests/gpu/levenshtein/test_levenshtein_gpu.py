@@ -9,7 +9,9 @@ from gpu import levenshtein as near
 from gpu.exact import CudaEngineError
 from gpu.levenshtein import NearEngine, search
 from streamer.device_choice import GpuOrCpu
+from streamer.dictionary.targets import Dictionary
 from streamer.matching import near as near_solver
+from streamer.matching.matcher import StreamMatcher
 from streamer.matching.near import LevenshteinSolver, Step
 from streamer.matching.spec import MatchSpec
 from streamer.sequences.read_batch import ReadBatch
@@ -100,6 +102,19 @@ def test_a_dictionary_that_grows_is_several_sets():
         want = columns(on_cpu.match(batch, step))
         assert columns(on_card.match(batch, step)) == want
     assert len(want[0]) > 10
+    on_card.close()
+
+
+def test_batches_are_matched_in_turn_on_a_card():
+    """Neither threads nor forked processes share its engine."""
+    known = Dictionary.from_batches([batch_of(60, np.arange(8), 9)], 9, "both")
+    asked = {"distance": 1, "exact": False, "chunk": 40, "cards": (0,)}
+    on_cpu, on_card = (
+        StreamMatcher.of(known, device=device, on_fallback=lambda line: None, **asked)
+        for device in ("cpu", "cuda")
+    )
+    assert (on_cpu.device, on_cpu.side_by_side) == ("cpu", True)
+    assert (on_card.device, on_card.side_by_side) == ("cuda", False)
     on_card.close()
 
 
