@@ -29,6 +29,7 @@ _READ = 150
 _PATTERNS = 96
 _COPIES = 30  # of the reads, where matching is fast
 _ON_TARGET = 20  # a read of so many
+_PATIENCE = 300.0  # seconds of a command
 _MOST = 4.0  # a factor beyond this is one of the measurement
 
 
@@ -136,8 +137,9 @@ def _least_seconds(work: Work, device: str, *, runs: int) -> float:
     for _ in range(runs):
         began = time.perf_counter()
         ended = subprocess.run(
-            [sys.executable, "-m", *command, "--quiet"], stdout=subprocess.DEVNULL
-        )
+            [sys.executable, "-m", *command, "--quiet"], stdout=subprocess.DEVNULL,
+            timeout=_PATIENCE,
+        )  # fmt: skip
         if ended.returncode:
             raise RuntimeError(f"`{' '.join(command)}`: exit code {ended.returncode}")
         least = min(least, time.perf_counter() - began)

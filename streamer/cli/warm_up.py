@@ -340,7 +340,7 @@ def _calibrated(devices: list[str], folder: Path, quiet: bool) -> None:
 
         try:
             line = calibrate(devices, folder)
-        except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
+        except (OSError, RuntimeError, subprocess.SubprocessError) as error:
             line = f"how fast this machine is could not be measured: {error}"
         _report(quiet, line)
 
