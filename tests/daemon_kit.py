@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -300,13 +300,18 @@ def genome_settings(folder: Path) -> str:
     return settings(folder, 'sources = ["genome.fa"]\nk = 11\n')
 
 
+def send_batches(daemon: Running, batches: Iterable[Any], name: str | None = None) -> None:
+    """Batches, sent and matched."""
+    with Producer(daemon.endpoints["ingest"], name=name) as producer:
+        for batch in batches:
+            producer.send(batch)
+        producer.flush(matched=True, timeout=DEADLINE)
+
+
 def send_reads(daemon: Running, seed: int = 1) -> None:
     """Three batches of 40 reads of GENOME, sent and matched."""
     rng = random.Random(seed)
-    with Producer(daemon.endpoints["ingest"], name="sender") as producer:
-        for _ in range(3):
-            producer.send(reads_of(GENOME, rng, 40))
-        producer.flush(matched=True, timeout=DEADLINE)
+    send_batches(daemon, (reads_of(GENOME, rng, 40) for _ in range(3)), "sender")
 
 
 GOOD = list_batch(1, [["r", "ACGT"]])

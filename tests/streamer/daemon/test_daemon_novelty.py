@@ -7,15 +7,15 @@ import random
 import pytest
 
 from streamer.cli.app import main
-from streamer.client import Control, Producer, RefusedError, Subscriber
+from streamer.client import Control, RefusedError, Subscriber
 from streamer.client.message_tables import table
 from streamer.client.messages import TallyRows
 from streamer.daemon import restore
 from streamer.journal.store import Journal
-from tests.daemon_kit import controlled, running, settings, write_fasta
+from tests.daemon_kit import controlled, running, send_batches, settings, write_fasta
 from tests.reference.novelty import novelty_curve
 from tests.reload_kit import batches_of
-from tests.waiting import DEADLINE, until
+from tests.waiting import until
 
 pytestmark = pytest.mark.whole
 
@@ -30,13 +30,6 @@ def growing(folder, durability="os"):
     return str(path)
 
 
-def send(daemon, batches):
-    with Producer(daemon.endpoints["ingest"]) as producer:
-        for batch in batches:
-            producer.send(batch)
-        producer.flush(matched=True, timeout=DEADLINE)
-
-
 def curve_of(daemon):
     with Control(daemon.endpoints["control"]) as control:
         return [list(point) for point in control.novelty()]
@@ -49,7 +42,7 @@ def test_the_curve_goes_on_over_restarts(tmp_path):
         batches = batches_of(rng, 25)
         with running(path) as daemon:
             assert curve_of(daemon) == novelty_curve(reads, K)
-            send(daemon, batches)
+            send_batches(daemon, batches)
             reads += [read for batch in batches for read in batch]
             want = novelty_curve(reads, K)
             until(lambda: curve_of(daemon) == want, "the curve")  # noqa: B023
@@ -76,7 +69,7 @@ def test_the_feed_says_where_it_ends(tmp_path):
         for _ in range(3):
             batches = batches_of(rng, 6)
             reads += [read for batch in batches for read in batch]
-            send(daemon, batches)
+            send_batches(daemon, batches)
             said: list[list[int]] = []
             until(lambda: heard(feed, said) == novelty_curve(reads, K)[-1], "the end of the curve")  # noqa: B023
             # only what has changed

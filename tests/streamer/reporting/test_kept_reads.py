@@ -10,24 +10,17 @@ from pathlib import Path
 import pytest
 
 from streamer.cli.app import main
-from streamer.client import Control, Producer
+from streamer.client import Control
 from streamer.daemon.restore import put_snapshot
 from streamer.journal.data_files import data_file
 from streamer.journal.reader import JournalReader
-from tests.daemon_kit import running, write_fasta
+from tests.daemon_kit import running, send_batches, write_fasta
 from tests.reference.targets import targets_report
 from tests.reload_kit import K, batches_of, configured, settle, sources_of
 from tests.streamer.reporting.page_reader import check_page, number
-from tests.waiting import DEADLINE, until
+from tests.waiting import until
 
 pytestmark = pytest.mark.whole
-
-
-def send(daemon, batches):
-    with Producer(daemon.endpoints["ingest"]) as producer:
-        for reads in batches:
-            producer.send(reads)
-        producer.flush(matched=True, timeout=DEADLINE)
 
 
 def page_of(folder, *options):
@@ -64,7 +57,7 @@ def test_counts_over_restarts_and_reloads(tmp_path, mode):
         with running(path) as daemon, Control(daemon.endpoints["control"]) as control:
             for _ in range(2):
                 fresh = batches_of(rng, 6)
-                send(daemon, fresh)
+                send_batches(daemon, fresh)
                 batches += fresh
                 # the daemon runs
                 page = check(tmp_path, batches, sources)
@@ -86,7 +79,7 @@ def test_the_curve_of_a_seeded_dictionary_is_that_of_match(tmp_path):
     text = Path(path).read_text().replace('sources = ["ref.fa"]', 'mode = "grow"')
     Path(path).write_text(text)
     with running(path) as daemon:
-        send(daemon, batches)
+        send_batches(daemon, batches)
     page, samples = page_of(tmp_path)
     reads = write_fasta(tmp_path / "reads.fa", [read for batch in batches for read in batch])
     out = tmp_path / "curve.tsv"
@@ -103,7 +96,7 @@ def test_another_dictionary_is_refused_and_the_right_one_found(tmp_path, capfd):
     sources, batches = sources_of(rng), batches_of(rng, 6)
     write_fasta(tmp_path / "ref.fa", sources)
     with running(configured(tmp_path)) as daemon:
-        send(daemon, batches)
+        send_batches(daemon, batches)
     (tmp_path / "ref.fa").rename(tmp_path / "moved.fa")
     journal, out = str(tmp_path / "journal"), str(tmp_path / "page.html")
     assert main(["report", journal, "-o", out, "--quiet"]) == 1
@@ -129,7 +122,7 @@ def test_reads_that_are_no_longer_kept_are_counted_as_gone(tmp_path):
         running(configured(tmp_path), overrides) as daemon,
         Control(daemon.endpoints["control"]) as control,
     ):
-        send(daemon, batches)
+        send_batches(daemon, batches)
         # what is behind a snapshot is kept in any case
         put_snapshot(daemon.service._journal)
         until(lambda: control.status()["journal"]["oldest"] > 5, "some are not kept")
@@ -143,7 +136,7 @@ def test_a_damaged_journal_is_an_error_with_its_place(tmp_path, capfd):
     rng = random.Random(4)
     write_fasta(tmp_path / "ref.fa", sources_of(rng))
     with running(configured(tmp_path)) as daemon:
-        send(daemon, batches_of(rng, 10))
+        send_batches(daemon, batches_of(rng, 10))
     with closing(JournalReader(tmp_path / "journal")) as reader:
         rows = [row for row in reader._index.records(0, reader.head) if row.size]
     row = rows[len(rows) // 2]

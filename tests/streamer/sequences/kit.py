@@ -7,6 +7,8 @@ import struct
 import zlib
 from itertools import pairwise
 
+from xopen import xopen
+
 from streamer.errors import DataError
 from streamer.sequences import raw_file, source
 
@@ -70,6 +72,13 @@ def bam_of(records):
         body += name.encode() + b"\0" + packed + b"\xff" * len(sequence)
         out.write(struct.pack("<i", len(body)) + body)
     return out.getvalue()
+
+
+def zstd(data):
+    file = io.BytesIO()
+    with xopen(file, "wb", format="zst", threads=0) as packer:
+        packer.write(data)
+    return file.getvalue()
 
 
 def bgzf_block(data):

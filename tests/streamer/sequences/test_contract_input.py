@@ -14,7 +14,6 @@ from contextlib import nullcontext
 from functools import partial
 
 import pytest
-from xopen import xopen
 
 from streamer.errors import DataError
 from streamer.output.output_file import END_BLOCK
@@ -22,7 +21,7 @@ from streamer.sequences import record_limit
 from streamer.sequences.decompression import COMPRESSIONS, Members
 from streamer.sequences.files import read_batches, read_pieces
 from tests.data_files import write_fasta
-from tests.streamer.sequences.kit import bam_of, bgzf_block
+from tests.streamer.sequences.kit import bam_of, bgzf_block, zstd
 
 pytestmark = pytest.mark.whole
 
@@ -111,13 +110,6 @@ def test_other_bytes_between_blocks_of_bgzf_are_an_error(names):
 
 
 SKIPPED = b"\x50\x2a\x4d\x18\x04\0\0\0size"
-
-
-def zstd(data):
-    file = io.BytesIO()
-    with xopen(file, "wb", format="zst", threads=0) as packer:
-        packer.write(data)
-    return file.getvalue()
 
 
 @pytest.mark.parametrize("first", [0x50, 0x5F])

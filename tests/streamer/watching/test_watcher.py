@@ -20,7 +20,7 @@ from streamer.output.output_file import END_BLOCK
 from streamer.watching.file_visit import FileVisit
 from streamer.watching.folder import UNTIL, has_end, may_grow
 from streamer.watching.ledger import NOT_DONE
-from tests.streamer.sequences.kit import bgzf_block
+from tests.streamer.sequences.kit import bgzf_block, zstd
 from tests.streamer.watching.kit import Life, live, named, record, text_of, write
 
 
@@ -684,15 +684,6 @@ def test_mates_that_are_equal_are_no_copies(run):
 
 
 TEXT = text_of(named("r", 20)).encode()
-
-
-def zstd(data):
-    from xopen import xopen
-
-    file = io.BytesIO()
-    with xopen(file, "wb", format="zst", threads=0) as packer:
-        packer.write(data)
-    return file.getvalue()
 
 
 PACKED = {
