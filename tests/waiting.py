@@ -20,16 +20,17 @@ A first run that compiles takes a minute, and several on slow, shared cores.
 """
 
 
-# spinning would take the core that what is awaited needs
-_LOOK_SECONDS = 0.002
+# looking often would take the core that what is awaited needs: the longer it takes, the less often
+_LOOK_SECONDS, _LEAST_OFTEN, _SHARE = 0.002, 0.02, 1 / 20
 
 
 def until(holds: Callable[[], object], what: str) -> None:
     """Return once it holds; AssertionError at the deadline."""
-    deadline = time.monotonic() + DEADLINE
+    begun = time.monotonic()
     while not holds():
-        assert time.monotonic() < deadline, f"waited {DEADLINE:g} s in vain: {what}"
-        time.sleep(_LOOK_SECONDS)
+        waited = time.monotonic() - begun
+        assert waited < DEADLINE, f"waited {DEADLINE:g} s in vain: {what}"
+        time.sleep(min(max(_LOOK_SECONDS, _SHARE * waited), _LEAST_OFTEN))
 
 
 @contextmanager
