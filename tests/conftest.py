@@ -117,6 +117,15 @@ def interruptible():
         signal.signal(number, handler)
 
 
+@pytest.fixture(scope="module")
+def forked_children():
+    """Daemons in this process start theirs as forks, see ``tests.forked``."""
+    from tests import forked
+
+    with forked.children():
+        yield
+
+
 @pytest.fixture
 def streamer(capfdbinary):
     """Run one command line in this process: (exit code, standard output, standard error).

@@ -190,7 +190,8 @@ def _become(asked: dict[str, Any]) -> None:
         sys.modules["__main__"] = ModuleType("__main__")
         exec(what, vars(sys.modules["__main__"]))
     else:
-        sys.modules.pop("streamer.__main__", None)  # imported by others, and not run
+        for name in {"streamer.__main__", what} - {"streamer"}:
+            sys.modules.pop(name, None)  # imported by others, and not run
         runpy.run_module(what, run_name="__main__", alter_sys=True)
 
 

@@ -25,7 +25,7 @@ def job_folder(folder: Path) -> str:
     data.mkdir()
     write_fasta(data / "long_a.fa", [("a", random_dna(rng, 4000) * 100)])
     write_fasta(data / "long_b.fa", [("b", random_dna(rng, 4000) * 100)])
-    one = random_dna(rng, 3000)
+    one = random_dna(rng, 1000)
     other = "".join(rng.choice("ACGT") if rng.random() < 0.1 else base for base in one)
     write_fasta(data / "one.fa", [("one", one)])
     write_fasta(data / "other.fa", [("other", other)])

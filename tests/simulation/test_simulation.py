@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 
 import pytest
 
@@ -24,6 +25,7 @@ BLOCKS, MORE = 2, range(2, 8)
 _ENOUGH, _FEW = 60, 6
 
 
+@cache
 def checked(seed: int) -> RunReport:
     """The report of a seed; a failure says how to reproduce it."""
     try:

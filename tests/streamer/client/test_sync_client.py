@@ -24,7 +24,7 @@ from tests.stored_batches import STORED, said
 from tests.streamer.daemon.test_sync import serving, snapshot_meta
 from tests.waiting import DEADLINE
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("forked_children")]
 
 
 @pytest.fixture

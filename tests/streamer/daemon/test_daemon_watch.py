@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,12 @@ from streamer.client import Control
 from streamer.daemon import config
 from streamer.errors import ConfigError
 from streamer.sequences.record_limit import MOST_BASES, most_bases
+from tests import forked
 from tests.daemon_kit import running, settings, write_fasta
 from tests.streamer.watching.kit import named, text_of, write
 from tests.waiting import until
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("forked_children")]
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def watchers():
     found = []
     for thread in Path("/proc/self/task").iterdir():
         for process in (thread / "children").read_text().split():
-            if b"--watch" in Path(f"/proc/{process}/cmdline").read_bytes():
+            if "--watch" in forked.COMMANDS.get(int(process), ()):
                 found.append(int(process))
     return found
 
@@ -62,7 +64,9 @@ def test_reads_of_the_folder_count_once_over_kills_and_restarts(path, tmp_path):
         until(lambda: reads_of(daemon) == 57, "the reads of two lives")
 
 
-def test_reads_count_once_over_restarts_with_another_port_each_time(path, tmp_path):
+def test_reads_count_once_over_restarts_with_another_port_each_time(path, tmp_path, monkeypatch):
+    # as users start it
+    monkeypatch.setattr("streamer.daemon.child.subprocess", subprocess)
     overrides = ["ingest.endpoint=tcp://127.0.0.1:*"]
     write(tmp_path / "run/a.fastq.gz", text_of(named("a", 20)))
     with running(path, overrides) as daemon:

@@ -21,13 +21,12 @@ from streamer.daemon.jobs.job_requests import check_inputs
 from streamer.daemon.jobs.jobs_worker import JobProcess, JobResults
 from streamer.errors import StreamerError
 from streamer.protocol.wire import PROTOCOL, WireError, pack, seal
-from tests import forked
 from tests.daemon_kit import DEADLINE, controlled, process, running, settings, wait_for_line
 from tests.jobs_kit import LONG, PATTERN, job_folder, processes_of_jobs, wait_for_job
 from tests.waiting import beside, descriptors_left, until
 from trie.cpu.machine import half_of_cores
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("forked_children")]
 
 
 @pytest.fixture
@@ -52,12 +51,6 @@ def daemon(path):
 def control(daemon):
     with Control(daemon.endpoints["control"], answer_seconds=DEADLINE) as made:
         yield made
-
-
-@pytest.fixture(scope="module", autouse=True)
-def forked_children():
-    with forked.children():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ from tests.reload_kit import (
 )
 from tests.waiting import DEADLINE, until
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("forked_children")]
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])

@@ -30,7 +30,7 @@ from tests.faults.plain_client import PlainPuller, seal, unseal
 from tests.stored_batches import STORED, Batches, said
 from tests.waiting import DEADLINE, until
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("forked_children")]
 
 SMALL = Sizes(file_bytes=1 << 16, page_bytes=512, checkpoint_rows=12)
 

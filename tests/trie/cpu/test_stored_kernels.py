@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -390,11 +389,10 @@ def test_a_kernel_is_compiled_again_if_what_it_calls_has_changed(tmp_path):
     kernel = KERNEL.replace("x + x", "called.more(x)")
     kernel = kernel.replace("import njit", "import njit\nimport called")
     (tmp_path / "kernel.py").write_text(kernel)
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    places = {"NUMBA_CACHE_DIR": tmp_path / "cache", "PYTHONPATH": f"{tmp_path}:{ROOT}"}
 
     def answer():
-        command = [sys.executable, str(tmp_path / "kernel.py")]
-        return subprocess.run(command, env=environment, capture_output=True, text=True).stdout
+        return run(tmp_path, tmp_path / "kernel.py", **places)[1]
 
     assert [answer(), answer()] == ["42 0\n", "42 1\n"]
     text = (tmp_path / "called.py").read_text()

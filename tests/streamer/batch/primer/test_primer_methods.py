@@ -55,7 +55,9 @@ def _filter_from_the_first_columns_on(monkeypatch):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in (3, 4))]
+)
 def test_all_methods_find_what_the_oracle_finds(seed):
     rng = random.Random(seed)
     for number in range(40):

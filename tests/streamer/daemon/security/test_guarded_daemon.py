@@ -33,7 +33,7 @@ from tests.keys_kit import PlainClient, change, guarded, key_folder
 from tests.streamer.web.test_live_page import everything
 from tests.waiting import until
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("forked_children")]
 
 MINE = Rights("mine", send=("mine-*",), watch=("match",), sync=True, control=("status",))
 READS = [("r", "ACGTACGTACGT")]
