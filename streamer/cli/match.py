@@ -222,7 +222,7 @@ def match(
         check_regular_file(save)
     ltb = near and spec.semantics == "ltb"
     name = "ltb" if ltb else report or ("all" if near else "intervals")
-    from streamer.cli.match_files import Asked, match_files
+    from streamer.cli.match_files import Asked, match_files, match_on_cluster
     from streamer.matching.reports import Assignment
 
     rule = Assignment(min_windows or 1, min_fraction or 0.0)
@@ -234,8 +234,6 @@ def match(
                 "a growing dictionary depends on the order of reads: matching without the cluster"
             )
     elif cluster is not None:
-        from streamer.cli.match_files import match_on_cluster
-
         lines = line_format(format_, "--cluster")
         match_on_cluster(cluster, reads, spec, asked, lines, output, save, quiet=quiet)
         return
