@@ -43,7 +43,7 @@ BATCHES_A_GPU = 2
 """Bases that are matched together for each of several GPUs."""
 
 BASES_OF_MANY_ROWS = 1 << 18
-"""Bases of a batch with a row of 30 bytes for each window; several batches are in memory."""
+"""Bases of a batch with up to a row of 30 bytes a base; several batches are in memory."""
 
 Lines = NDArray[np.uint8]
 """Formatted rows."""
@@ -121,7 +121,7 @@ def match_files(
                 profiled(profile, spec.threads, reads) as team,
             ):
                 bases, most = max(spec.chunk, BATCH_BASES), BATCH_READS
-                if matcher.side_by_side and answer.depths:
+                if matcher.side_by_side and (answer.depths or spec.near):
                     bases = BASES_OF_MANY_ROWS
                 if matcher.device == "cuda" and len(matcher.spec.cards) > 1:
                     # every GPU takes some of each batch
@@ -144,7 +144,7 @@ def match_files(
                     works = (
                         # the rows of all windows of a region would be too many
                         (partial(run.work, batch) for batch in read_batches(reads, **options))
-                        if answer.depths
+                        if answer.depths or (spec.near and not forks)
                         else work_on_batches(
                             reads, run.work, forks=rows and forks, small=not rows, **options
                         )

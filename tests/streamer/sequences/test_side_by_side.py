@@ -359,9 +359,11 @@ def test_ended_early_the_threads_have_nothing_to_do(pack, tmp_path, sizes):
         assert not team._lines
 
 
-def test_rows_of_windows_are_made_of_few_batches_ahead(tmp_path, sizes, monkeypatch, streamer):
+@pytest.mark.parametrize("asked", [("--report", "windows"), ("--distance", 0)])
+def test_many_rows_are_made_of_few_batches_ahead(asked, tmp_path, sizes, monkeypatch, streamer):
+    """Of each window, and within a distance."""
     sizes(3000, 500)
-    monkeypatch.setattr(match_files, "BATCH_BASES", 300)
+    monkeypatch.setattr(match_files, "CAN_FORK", False)
     monkeypatch.setattr(match_files, "BASES_OF_MANY_ROWS", 300)
     path, worked, teams = tmp_path / "f.fq", [], []
     path.write_bytes(b"@r\n%s\n+\n%s\n" % (b"A" * 100, b"I" * 100) * 500)
@@ -387,7 +389,7 @@ def test_rows_of_windows_are_made_of_few_batches_ahead(tmp_path, sizes, monkeypa
     monkeypatch.setattr(match_files, "profiled", kept)
     monkeypatch.setattr(match_files._Run, "work", counted)
     monkeypatch.setattr(RowWriter, "put", late)
-    given = ["match", path, "-d", as_bases(tmp_path), "-k", 31, "--report", "windows", "--quiet"]
+    given = ["match", path, "-d", as_bases(tmp_path), "-k", 31, *asked, "--quiet"]
     code, rows, error = streamer(*given, "--threads", 4)
     assert (code, error, rows.count("\n")) == (0, "", 1 + 500 * 70)
     assert len(worked) > 100
