@@ -87,7 +87,7 @@ class Dictionary:
         places[np.searchsorted(self.codes, codes)] = firsts
         return places
 
-    @property
+    @cached_property
     def sets(self) -> NDArray[np.uint32]:
         """The target set of each k-mer, NO_SET for grown ones."""
         if len(self.index.names) < 2:

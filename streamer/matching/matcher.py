@@ -330,7 +330,9 @@ class StreamMatcher:
         elif walks:
             self._snapshots.in_use()
         if self._solver is not None and self.side_by_side:
+            # what each of several threads would make
             self._solver.prepare()
+            self.stored.sets  # noqa: B018
 
     @classmethod
     def of(

@@ -243,8 +243,9 @@ class ApproximateResult:
 def _targets(codes: NDArray[np.uint64], stored: Dictionary, threads: int) -> NDArray[np.uint32]:
     """Return the target set of each k-mer; NO_SET for those added later."""
     at = places(stored.codes, codes, threads)
-    # the last element serves index -1
-    return np.append(stored.sets, NO_SET).astype(np.uint32, copy=False)[at]
+    sets, known = np.full(at.size, NO_SET, np.uint32), at >= 0
+    sets[known] = stored.sets[at[known]]
+    return sets
 
 
 _T = TypeVar("_T")

@@ -7,6 +7,9 @@ import random
 
 import pytest
 
+from streamer.cli import match_files
+from streamer.dictionary import targets
+from streamer.dictionary.index import sets_at
 from tests.data_files import write_fasta
 from tests.reference import levenshtein as near
 
@@ -151,3 +154,21 @@ def test_what_has_grown_is_found_in_later_spans(tmp_path, streamer):
         assert kmer in genome
         best = near.nearest([kmer], copy[: int(end)], 2)[-1]
         assert best[:4] == (int(start), int(end), int(distance), strand)
+
+
+def test_the_targets_of_all_kmers_are_listed_once(tmp_path, streamer, monkeypatch):
+    """Not for each batch: a panel has a million of them."""
+    calls = []
+
+    def counted(*given):
+        calls.append(given)
+        return sets_at(*given)
+
+    monkeypatch.setattr(targets, "sets_at", counted)
+    monkeypatch.setattr(match_files, "BASES_OF_MANY_ROWS", 100)
+    records = [("one", "ACGTTGCATTAGC"), ("other", "GGATCCATTAACG")]
+    known = write_fasta(tmp_path / "known.fa", records)
+    reads = write_fasta(tmp_path / "reads.fa", [(f"r{i}", "ACGTTGCATTAGC" * 9) for i in range(20)])
+    code, out, _ = streamer("match", reads, "-d", known, "-k", 9, "-D", 1, "--report", "best")
+    assert (code, len(calls)) == (0, 1)
+    assert out.count("\tone\n") == 20 * 9
