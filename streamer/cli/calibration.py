@@ -1,7 +1,8 @@
 """Measure how fast this machine is, for ``auto``: commands in a process of their own, by device.
 
 A command of each kind takes some tenths of a second on the machine of docs/performance. Its seconds
-here, less those of a tiny input, over those of ``cost_model`` are the factor of its kind of work.
+here, less those of a tiny input, over those of ``cost_model`` are the factor of its kind of work,
+but for a second that both get more.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _PATTERNS = 96
 _COPIES = 30  # of the reads, where matching is fast
 _ON_TARGET = 20  # a read of so many
 _PATIENCE = 300.0  # seconds of a command
+_UNSURE = 1.0  # seconds that draw a factor to 1: two runs of so little work differ by as much
 _MOST = 4.0  # a factor beyond this is one of the measurement
 
 
@@ -57,7 +59,8 @@ def calibrate(devices: list[str], folder: Path) -> str:
             factors[device] = {}
             for work in works(large, device):
                 seconds = _least_seconds(work, device, runs=2) - start[device]
-                factor = seconds / work.cost.beyond_start(device, threads)
+                expected = work.cost.beyond_start(device, threads)
+                factor = (seconds + _UNSURE) / (expected + _UNSURE)
                 factors[device][work.kind] = min(max(factor, 1 / _MOST), _MOST)
     facts = {"machine": machine(), "start": start, "factors": factors}
     (folder / RATES).write_text(json.dumps(facts, indent=1))
