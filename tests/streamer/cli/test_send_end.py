@@ -449,12 +449,12 @@ def test_marks_from_python(path):
         with Producer(daemon.endpoints["ingest"], name="x") as producer:
             producer.connect()
             assert producer.mark == b"20"
-    parts = sum(item.mark == b"first" for item in made)
+    parts = sum(item.key.mark == b"first" for item in made)
     assert parts > 2
-    assert [item.mark for item in made[:parts]] == [b"first"] * parts
-    assert made[parts].mark == b"second"
+    assert [item.key.mark for item in made[:parts]] == [b"first"] * parts
+    assert made[parts].key.mark == b"second"
     done = 0
     for item in made[parts + 1 :]:
         done += len(item.batch)
-        assert item.mark == b"%d" % done
+        assert item.key.mark == b"%d" % done
     assert done == 20
