@@ -54,14 +54,28 @@ def find_shared(
     """
     bits = np.zeros(size // 32 + 1, np.uint32)
     before = np.empty(bits.size, np.uint32)
-    known: Any = starts, owners, np.argsort(owners, kind="stable"), size
+    rows = np.searchsorted(repeats[0], np.append(starts, size).astype(np.uint32))
+    known: Any = rows, bits, before
+    records: Any = starts, owners, np.argsort(owners, kind="stable"), size
 
     def of_part(*part: int) -> SharedWindows:
         if not _mark(repeats, steps, starts, owners, size, bits, *part):
             raise StreamerError("the index is damaged: its repeated windows are outside its text")
         sets = np.zeros(_count_before(bits, before, *part), np.uint32)
         kmers = np.zeros(targets, np.int64)
-        parents, lasts = _unite(repeats, steps, bits, before, sets, *known, kmers, *part)
+        parents, lasts = np.empty(0, np.int64), np.empty(0, np.int32)
+        count, at = 1, np.array([0, -1, part[0]])
+        while at[0] < owners.size:
+            # room for as many nodes again, without reference counts in the loop over repeats
+            more = np.full(max(parents.size, 4 * _AT_ONCE), -1)
+            parents, lasts = np.append(parents, more), np.append(lasts, more.astype(np.int32))
+            table = np.empty(4 * parents.size, np.int64)
+            _find_nodes(parents, lasts, count, table)
+            count = _unite(
+                repeats, steps, *known, sets, *records, kmers, *part, parents, lasts, table, count,
+                at,
+            )  # fmt: skip
+        parents, lasts = parents[:count].copy(), lasts[:count].copy()
         nodes, depths = _number(sets, parents, lasts, kmers)
         bounds = np.append(0, np.cumsum(depths))
         members = np.empty(bounds[-1], np.int32)
@@ -143,41 +157,46 @@ def _rank(bits, before, place):
 
 
 @njit(cache=True, nogil=True)
-def _unite(repeats, steps, bits, before, sets, starts, owners, order, size, kmers, first, last):
-    """Write the node of each k-mer marked in [first, last); the parents of nodes, last targets."""
-    parents = np.full(4 * _AT_ONCE, -1, np.int64)
-    lasts = np.full(4 * _AT_ONCE, -1, np.int32)
-    table = np.full(16 * _AT_ONCE, -1, np.int64)
-    nodes = 1
-    for record in order:
+def _unite(
+    repeats, steps, rows, bits, before, sets, starts, owners, order, size, kmers, first, last,
+    parents, lasts, table, nodes, at,
+):  # fmt: skip
+    """Write the node of each k-mer marked in [first, last), until the trie needs room; the nodes.
+
+    rows: where the repeats of each record begin. at: where to go on, the number of records done, a
+    row of repeats, or -1 for a record's own first windows, and a place; it is moved.
+    """
+    done, row, low = at
+    while done < order.size:
+        record = order[done]
         target = owners[record]
-        start = starts[record]
-        stop = starts[record + 1] if record + 1 < starts.size else size
-        row = np.searchsorted(repeats[0], np.uint32(start))
-        low, high = start, stop  # the record's own first windows, then those of its repeats
-        own = True
-        while True:
-            low, high = max(low, first), min(high, last)
-            while low < high:
-                end = min(low + _AT_ONCE, high)
-                if nodes + _AT_ONCE > parents.size:
-                    parents = np.append(parents, np.full(parents.size, -1, np.int64))
-                    lasts = np.append(lasts, np.full(lasts.size, -1, np.int32))
-                    table = np.full(2 * table.size, -1, np.int64)
-                    for node in range(1, nodes):
-                        table[_slot(table, parents, lasts, parents[node], lasts[node])] = node
-                nodes, added = _add(
-                    target, low, end, bits, before, sets, parents, lasts, table, nodes
-                )
-                if own:
-                    kmers[target] -= added
-                low = end
-            own = False
-            if row == steps.size or np.int64(repeats[0, row]) >= stop:
-                break
-            low, high = _firsts(repeats, steps, row)
-            row += 1
-    return parents[:nodes].copy(), lasts[:nodes].copy()
+        begin, high = starts[record], starts[record + 1] if record + 1 < starts.size else size
+        if row >= 0:
+            begin, high = _firsts(repeats, steps, row)
+        low, high = max(low, begin), min(high, last)
+        while low < high:
+            if nodes + _AT_ONCE > parents.size:
+                at[0], at[1], at[2] = done, row, low
+                return nodes
+            end = min(low + _AT_ONCE, high)
+            nodes, added = _add(target, low, end, bits, before, sets, parents, lasts, table, nodes)
+            if row < 0:
+                kmers[target] -= added
+            low = end
+        low = first
+        row = row + 1 if row >= 0 else rows[record]
+        if row == rows[record + 1]:
+            done, row = done + 1, -1
+    at[0] = done
+    return nodes
+
+
+@njit(cache=True, nogil=True)
+def _find_nodes(parents, lasts, nodes, table):
+    """Fill the hash table of ``_slot``."""
+    table[:] = -1
+    for node in range(1, nodes):
+        table[_slot(table, parents, lasts, parents[node], lasts[node])] = node
 
 
 @inner

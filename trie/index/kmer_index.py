@@ -195,6 +195,8 @@ def insert_codes(keys, shift, stored, counts, limit, codes, values, first, part,
             pending[count] = j
             if in_part(region_of(key), part, part_bits):
                 prefetch_far(keys, home(key, shift))
+                if stored.size > 0:
+                    prefetch_far(stored, home(key, shift))
                 count += 1
         for i in range(count):
             j = pending[i]

@@ -33,10 +33,10 @@ from numba import types
 from numpy.typing import NDArray
 
 from trie.cpu import llvm
-from trie.cpu.intrinsics import prefetch_to_write, trailing_zeros
+from trie.cpu.intrinsics import prefetch_far, prefetch_to_write, trailing_zeros
 from trie.cpu.jit import inner, njit
 from trie.cpu.llvm import I16, I32, INDEX, instruction
-from trie.cpu.threads import run_each, run_ranges
+from trie.cpu.threads import run_ranges
 from trie.cpu.vectors import aligned_words
 from trie.index.buckets import FREE, code_of
 from trie.index.kmer_index import KmerIndex
@@ -227,6 +227,8 @@ def _divide(mers, offsets, full, level, orders, least, chosen, keys, count, insi
     left = False
     for i in range(inside.size):
         inside[i] = False
+    for i in range(count):
+        prefetch_far(full, bucket_of(keys[i], offsets) >> np.uint64(5))
     for i in range(count):
         at = chosen[i]
         if is_full(full, bucket_of(keys[i], offsets), level):
@@ -490,25 +492,27 @@ def list_kmers(
     known = text.packed, text.blocks, text.gaps, shape.text, shape.k, shape.mers, shape.longer
     kmers, repeats = KmerIndex(shape.k, with_values=True), list[NDArray[np.uint32]]()
 
-    def listed(begin: int, end: int) -> tuple[NDArray[np.uint64], Any, Any]:
+    def listed(begin: int, end: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
         numbers, windows = np.empty(end - begin, np.uint64), np.empty(end - begin, np.uint32)
         arrays = offsets, _NO_PLACES, _NO_PRINTS, full, numbers, windows
         count = _scan(*known, *arrays, begin, end, _LIST_KMERS)
-        return numbers[:count], windows[:count], windows[:count].copy()
+        return numbers[:count], windows[:count]
 
-    def repeated(windows: NDArray[np.uint32], firsts: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        again = firsts != windows
-        windows, firsts = windows[again], firsts[again]
-        steps = 2 * text.equal_at(windows, firsts, shape.k) - 1
-        return join_rows(np.stack((windows, windows + 1, firsts, steps), axis=1, dtype=np.int64))
+    def repeated(low: int, high: int) -> NDArray[np.uint32]:
+        again = low + np.flatnonzero(firsts[low:high] != windows[low:high])
+        later, first = windows[again], firsts[again]
+        steps = 2 * text.equal_at(later, first, shape.k) - 1
+        return join_rows(np.stack((later, later + 1, first, steps), axis=1, dtype=np.int64))
 
     stop = text.size - PAD if full.any() or not shape.mers.width else PAD
     for begin in range(PAD, stop, LISTED * threads):
         end = min(begin + LISTED * threads, stop)
         found = run_ranges(listed, begin, end, threads, align=4, most=LISTED)
-        for numbers, _, firsts in found:
-            kmers.add(numbers, firsts, threads)
-        repeats += run_each(repeated, [rest for _, *rest in found], threads)
+        numbers, windows = (np.concatenate(column) for column in zip(*found, strict=True))
+        del found
+        firsts = windows.copy()
+        kmers.add(numbers, firsts, threads)
+        repeats += run_ranges(repeated, 0, windows.size, threads, grain=_GRAIN >> 4)
     return kmers, repeats
 
 

@@ -211,9 +211,15 @@ def first_rows(ends: NDArray[np.uint32], size: int) -> NDArray[np.uint32]:
 
 
 @inner
+def block_near(firsts, place):
+    """The index in ``first_rows`` of a place."""
+    return min(max(place, 0) >> _NEAR_BITS, firsts.size - 2)
+
+
+@inner
 def row_behind(ends, firsts, place):
     """The first row that ends behind a place, or their number; firsts: of ``first_rows``."""
-    block = min(max(place, 0) >> _NEAR_BITS, firsts.size - 2)
+    block = block_near(firsts, place)
     row = min(np.int64(firsts[block]), ends.size)
     stop = min(np.int64(firsts[block + 1]), ends.size)
     while row < stop:
@@ -228,7 +234,13 @@ def row_behind(ends, firsts, place):
 @inner
 def first_gap(blocks, shape, place):
     """The index in ``gaps`` of the first run that may end after a place."""
-    return 2 * np.int64(blocks[(shape.size >> 13) + 1 + (place >> 8)])
+    return 2 * np.int64(blocks[first_gap_word(shape, place)])
+
+
+@inner
+def first_gap_word(shape, place):
+    """The word of ``blocks`` that ``first_gap`` reads."""
+    return (shape.size >> 13) + 1 + (place >> 8)
 
 
 @inner

@@ -35,7 +35,13 @@ from trie.index.places import (
     key_of,
     list_kmers,
 )
-from trie.index.reference_text import ReferenceText, fill_from_text, first_gap, symbols_at
+from trie.index.reference_text import (
+    ReferenceText,
+    fill_from_text,
+    first_gap,
+    first_gap_word,
+    symbols_at,
+)
 from trie.index.text_index import TextIndex
 
 _OFFSET: Final = np.uint32(FULL - 1)
@@ -95,7 +101,7 @@ def _sorted(
     def joined(some: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
         rows = np.concatenate([np.empty((0, 4), np.uint32), *some]).astype(np.int64)
         some.clear()
-        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        rows = rows[np.argsort(rows[:, 0])]
         rows[:, 3] -= 1
         return join_rows(rows)
 
@@ -209,7 +215,9 @@ def _in_buckets(text, blocks, gaps, shape, offsets, places, prints, full, begin,
                 some += 1
                 for i in range(total):
                     if alike[i]:
-                        prefetch_far(text, (np.int64(places[low + i]) - _BEFORE) >> 2)
+                        place = np.int64(places[low + i])
+                        prefetch_far(text, (place - _BEFORE) >> 2)
+                        prefetch_far(blocks, first_gap_word(shape.text, max(place - k, 0)))
         for bucket in wanted[:some]:
             low = np.int64(offsets[bucket] & _OFFSET)
             total = np.int64(offsets[bucket + 1] & _OFFSET) - low
