@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.dictionary.index import Index
+from trie.cpu.intrinsics import prefetch_far
 from trie.cpu.jit import inner, njit
 from trie.cpu.threads import run_ranges
-from trie.index.reference_text import row_behind
+from trie.index.reference_text import block_near, row_behind
 from trie.windows import NO_SET
 
 Runs = NDArray[np.int64]
@@ -25,6 +26,7 @@ Runs = NDArray[np.int64]
 NO_RUNS: Runs = np.zeros((0, 5), dtype=np.int64)
 _GRAIN = 1 << 20  # symbols worth another thread
 _ROWS_PER_RUN = 4  # more take further steps
+_AHEAD = 16  # runs between the two prefetches of a row, and its use
 
 
 def runs_in_text(index: Index, parts: Sequence[NDArray[np.int64]]) -> Runs:
@@ -89,6 +91,11 @@ def _with_sets(
     begins, ends, firsts = repeats
     shared_begins, shared_ends, numbers = shared
     for i in range(done[0], len(runs)):
+        if numbers.size and i + 2 * _AHEAD < len(runs):
+            prefetch_far(near_repeats, block_near(near_repeats, runs[i + 2 * _AHEAD, 2]))
+            row = np.int64(near_repeats[block_near(near_repeats, runs[i + _AHEAD, 2])])
+            prefetch_far(begins, row)
+            prefetch_far(ends, row)
         begin, stop, place, step = runs[i, 0], runs[i, 1], runs[i, 2], runs[i, 3]
         record = max(np.searchsorted(starts, place, side="right") - 1, 0)
         own = np.int64(record_sets[record])

@@ -5,7 +5,7 @@
     12     uint32   bytes of the description
     16     uint32   its CRC-32
     20     JSON     description: facts, and for each array its name, type, size, offset and CRC-32
-    ...    arrays, each at a multiple of PAGE
+    ...    arrays, each at a multiple of PAGE, or if large of LARGE_PAGE
 
 All numbers are little-endian. Opening checks the description, and that the file has all arrays;
 ``damaged`` reads every byte. Kernels check what they read, so a damaged file gives wrong results at
@@ -37,6 +37,10 @@ from trie.new_file import NewFile, naming
 MAGIC: Final = b"kmrindex"
 VERSION: Final = 2
 PAGE: Final = 4096
+LARGE_PAGE: Final = 1 << 21
+"""A page that file systems may keep as one: look-ups are random, so smaller ones cost a fifth."""
+
+_LARGE: Final = 16 * LARGE_PAGE
 _HEAD: Final = struct.Struct("<8sIII")
 _MOST_DESCRIPTION: Final = 1 << 26
 _PIECE: Final = 1 << 24
@@ -90,7 +94,7 @@ def write_index(
         file.write(bytes(_HEAD.size + size))
         for name, array in prefetched(arrays, _WAITING):
             raw = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-            file.write(bytes(-file.tell() % PAGE))
+            file.write(bytes(-file.tell() % (PAGE if raw.size < _LARGE else LARGE_PAGE)))
             kind = array.dtype.newbyteorder("<").str
             sections.append([name, kind, array.size, file.tell(), _checksum(raw)])
             for at in range(0, raw.size, _PIECE):

@@ -210,7 +210,8 @@ def _next_print(prints, key, low, high):
 
 @inner
 def _look_up(
-    shape, text, offsets, places, prints, full, sixteens, orders, runs, count, jobs, keys, seeks
+    shape, text, blocks, offsets, places, prints, full, sixteens, orders, runs, count, jobs, keys,
+    seeks,
 ):  # fmt: skip
     """Look up the windows of runs, or with ``seeks`` the sought one of each; the look-ups."""
     # a vector is loaded faster some time after its parts were stored
@@ -229,12 +230,12 @@ def _look_up(
             shape, offsets, sixteens, orders, jobs, keys, asked, begin, stop, runs[i, _END], FIRST
         )
     asked = _open(shape, offsets, prints, full, sixteens, orders, jobs, keys, asked)
-    _load(text, places, prints, jobs, keys, asked)
+    _load(text, blocks, places, prints, jobs, keys, asked)
     return asked
 
 
 @inner
-def _load(text, places, prints, jobs, keys, count):
+def _load(text, blocks, places, prints, jobs, keys, count):
     """Move each look-up to its first fingerprint, and prefetch the text where its m-mer may be."""
     for i in range(count):
         jobs[i, _LOW] = slot = _next_print(prints, keys[i], jobs[i, _LOW], jobs[i, _HIGH])
@@ -244,6 +245,7 @@ def _load(text, places, prints, jobs, keys, count):
         slot, high = jobs[i, _LOW], jobs[i, _HIGH]
         while slot < high:
             prefetch_far(text, np.int64(places[slot]) >> 2)
+            prefetch_far(blocks, np.int64(places[slot]) >> 13)
             slot = _next_print(prints, keys[i], slot + 1, high)
 
 
@@ -517,8 +519,8 @@ def match_range(
             _skip_foreign(shape, filter_, sixteens, runs, count, words, bits)
         for _ in range(_ROUNDS if filter_.size and settles else np.int64(seeks)):
             asked = _look_up(
-                shape, text, buckets, places, prints, full, sixteens, orders, runs, count, jobs,
-                keys, True,
+                shape, text, blocks, buckets, places, prints, full, sixteens, orders, runs, count,
+                jobs, keys, True,
             )  # fmt: skip
             count, match_run_count = _follow(
                 shape, text, blocks, gaps, filter_, places, prints, sixteens, runs, count, jobs,
@@ -535,8 +537,8 @@ def match_range(
         if not settles:
             count = np.int64(0)
         asked = _look_up(
-            shape, text, buckets, places, prints, full, sixteens, orders, runs, count, jobs, keys,
-            False,
+            shape, text, blocks, buckets, places, prints, full, sixteens, orders, runs, count,
+            jobs, keys, False,
         )  # fmt: skip
         match_run_count = _settle(
             shape, text, blocks, gaps, places, prints, sixteens, jobs, keys, asked, first, matches,
