@@ -279,7 +279,10 @@ def test_groups_count_as_if_each_were_one_target(
     assert "no target has a group" in capsys.readouterr().err
 
 
-def test_info_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_and_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_file, "_LARGE", 2_000)
     fasta = written(tmp_path / "r.fa", records(2))
     out = str(tmp_path / "r.idx")
     assert main(["index", fasta, "-k", "21", "--strands", "forward", "-o", out]) == 0
@@ -287,9 +290,9 @@ def test_info_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == "ok\n"
     assert main(["index", "--info", out]) == 0
     lines = dict(line.split(" ", 1) for line in capsys.readouterr().out.splitlines())
-    assert lines["k"] == "21"
-    assert lines["strands"] == "forward"
-    assert lines["targets"] == "5"
+    assert (lines["k"], lines["strands"], lines["targets"]) == ("21", "forward", "5")
+    _, sections, _, _ = index_file._mapped(out)
+    assert [at % index_file.LARGE_PAGE for name, *_, at, _ in sections if name == "packed"] == [0]
     assert lines["source"].startswith(fasta)
     for wrong in (["index"], ["index", fasta, "-o", out], ["index", fasta, "--info", out]):
         assert main(wrong) == 2
