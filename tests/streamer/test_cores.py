@@ -19,8 +19,7 @@ FORBIDDEN_ROOMS = (
     *("streamer.journal.", "streamer.protocol.transport.", "streamer.daemon.worker."),
     *("streamer.daemon.daemon_status.", "streamer.client.connection.", "trie.cpu."),
 )
-# data alone, by the same law
-DATA = "streamer.journal.record"
+DATA = "streamer.journal.record"  # data alone, by the same law
 
 
 def imported(source: str) -> set[str]:
@@ -43,8 +42,7 @@ def faults(source: str) -> set[str]:
     """Imports that a core may not have, and calls that would hide one."""
     found = imported(source)
     bad = {name for name in found if name.split(".")[0] in FORBIDDEN}
-    rooms = {name for name in found if f"{name}.".startswith(FORBIDDEN_ROOMS)}
-    bad |= {name for name in rooms if not f"{name}.".startswith(f"{DATA}.")}
+    bad |= {n for n in found if f"{n}.".startswith(FORBIDDEN_ROOMS) and f"{DATA}." not in f"{n}."}
     names = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
     return bad | names & {"open", "print", "input", "__import__", "exec", "eval"}
 
