@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -353,4 +354,5 @@ for _suite in (
     app.command(_suite.__name__)(_suite)
 
 if __name__ == "__main__":
+    gc.set_threshold(300_000, 20, 100)  # as the program has it
     sys.exit(main(app=app))
