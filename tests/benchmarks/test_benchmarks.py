@@ -166,7 +166,7 @@ LINES = {
     ),
     "exact": (("exact", "--kmers", 5_000, "--section", "frozen"), ("numba", "## ", "| ")),
     "levenshtein": (("levenshtein", "--bases", 20_000, "--kmers", 1_000), ("sassy", "pigeonhole")),
-    "ltb": (("ltb", "--device", "cpu", "--bases", 1_000, "-D", 1), ("Fig. 37", "CPU sliced s")),
+    "ltb": (("ltb", "--device", "cpu", "--bases", 1_000, "-D", 1), ("Fig. 37", "CPU s")),
     "primer": (("primer", "--section", "growing", "--size", "200,2000,8"), ("| alpha",)),
 }
 
