@@ -126,7 +126,7 @@ def test_an_environment_that_stored_kernels_broke_heals(clone):
     assert selftest.startswith("streamer selftest")
     out = shell(clone, "\n".join([
         *begin,
-        "mkdir $packages/streamer/daemon/__pycache__",
+        "mkdir -p $packages/streamer/daemon/__pycache__",
         "touch $packages/streamer/daemon/__pycache__/kernel.nbi",
         "pip install --editable .",
         "! streamer --version 2> error.txt",
