@@ -10,6 +10,7 @@ eight bytes.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ Bits = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 
 # kernels load eight bytes at a time
 _LEAST_WORDS = 2
+_kept = threading.local()
 
 
 def no_bits(symbols: int) -> Bits:
@@ -33,6 +35,17 @@ def no_bits(symbols: int) -> Bits:
     starts, matches = _unset_bits(symbols, array_pool.empty)
     starts[:] = matches[:] = 0
     return starts, matches
+
+
+def kept_zeros(name: str, size: int) -> NDArray[np.int64]:
+    """At least ``size`` zeros, of this thread, for a kernel that leaves them so.
+
+    Of a million new ones, each that a read needs is in a page of its own, which takes longer.
+    """
+    found: NDArray[np.int64] | None = vars(_kept).get(name)
+    if found is None or found.size < size:
+        found = vars(_kept)[name] = np.zeros(size, np.int64)
+    return found
 
 
 def _unset_bits(symbols: int, empty: Any = np.empty) -> Bits:
@@ -398,19 +411,18 @@ def _holds(members, start, stop, target):
 
 
 @njit(cache=True, nogil=True)
-def best_targets(runs, offsets, set_starts, members, targets, first, stop, best, most):
+def best_targets(runs, offsets, set_starts, members, counts, tally, first, stop, best, most):
     """Write the target with the most windows of each of the reads first..stop - 1 to ``best``.
 
     runs: as in ``BatchResult``. Of equals the first wins; -1 if there is none. ``most`` receives
     the number of its windows. Windows are counted by set, and the counts are distributed to the
-    members of the sets, smallest sets first. Once the remaining sets have fewer windows than some
+    members of the sets, smallest sets first. counts, tally: int64, for each set and each target,
+    zeros before and after. Once the remaining sets have fewer windows than some
     target has already, no new target can win, so only that target and its rivals are looked up in
     the remaining sets. So k-mers that a million records share do not cost a million steps per read.
     """
-    counts = np.zeros(set_starts.size - 1, dtype=np.int64)
-    touched = np.empty(set_starts.size - 1, dtype=np.int64)
-    tally = np.zeros(targets, dtype=np.int64)
-    rivals = np.empty(targets, dtype=np.int64)
+    touched = np.empty(counts.size, dtype=np.int64)
+    rivals = np.empty(tally.size, dtype=np.int64)
     at_run = np.searchsorted(runs[:, 1], offsets[first], side="right")
     for read in range(first, stop):
         number = 0

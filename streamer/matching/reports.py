@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from streamer.dictionary.target_sets import TargetSets
 from streamer.matching import events as event_runs
 from streamer.matching import target_kernels
+from streamer.matching.events import kept_zeros
 from streamer.matching.record_runs import NO_RUNS
 from streamer.matching.result import BatchResult
 from streamer.output.text_table import Column, Labels, Lookup, NameLists, Table, distinct
@@ -170,10 +171,16 @@ def _with_best(
     if result.has_one_set and (result.default_set != NO_SET or not targets.names):
         return columns, counts, columns["matches"]
     most = np.empty(len(result.batch), np.int64)
-    offsets, parts = result.batch.offsets, _split(result.batch.offsets)
-    known = targets.starts, targets.members, len(targets.names)
-    best = partial(event_runs.best_targets, result.runs, offsets, *known)
-    run_each(best, [(*part, columns["best_target"], most) for part in parts[0]], parts[1])
+    offsets = result.batch.offsets
+
+    def choose(first: int, stop: int) -> None:
+        zeros = kept_zeros("sets", len(targets)), kept_zeros("targets", len(targets.names))
+        event_runs.best_targets(
+            result.runs, offsets, targets.starts, targets.members, *zeros, first, stop,
+            columns["best_target"], most,
+        )  # fmt: skip
+
+    run_each(choose, *_split(offsets))
     return columns, counts, most
 
 

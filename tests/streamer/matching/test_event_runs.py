@@ -153,13 +153,14 @@ def test_best_targets(data):
         offsets,
         np.cumsum([0, *map(len, members)]),
         np.array([t for held in members for t in held], np.int32),
-        targets,
+        *(zeros := (np.zeros(len(members), np.int64), np.zeros(targets, np.int64))),
         first,
         len(reads),
         best,
         most,
     )
     assert [*zip(best.tolist(), most.tolist(), strict=True)] == [(7, 7)] * first + want[first:]
+    assert not np.concatenate(zeros).any()
 
 
 class Counted(list):
@@ -180,7 +181,8 @@ def test_kmers_that_a_thousand_records_share_cost_no_thousand_steps_each(monkeyp
     sets = np.tile(np.array([0, 0, 0, 1], np.uint32), 25 * reads)
     offsets = np.arange(0, sets.size + 1, 100)
     best, most = np.zeros(reads, np.int32), np.zeros(reads, np.int64)
-    known = runs_of(sets, offsets), offsets, starts, members, targets
+    zeros = (np.zeros(size, np.int64) for size in (starts.size - 1, targets))
+    known = runs_of(sets, offsets), offsets, starts, members, *zeros
     event_runs.best_targets.py_func(*known, 0, reads, best, most)
     assert (best == 700).all()
     assert (most == 100).all()
@@ -198,7 +200,8 @@ def test_sets_of_every_size_that_others_outdo_cost_nothing(monkeypatch):
     sets = np.tile(np.array([0] * 60 + [*range(1, len(sizes))], np.uint32), reads)
     offsets = np.arange(0, sets.size + 1, sets.size // reads)
     best, most = np.zeros(reads, np.int32), np.zeros(reads, np.int64)
-    known = runs_of(sets, offsets), offsets, starts, members, targets
+    zeros = (np.zeros(size, np.int64) for size in (starts.size - 1, targets))
+    known = runs_of(sets, offsets), offsets, starts, members, *zeros
     event_runs.best_targets.py_func(*known, 0, reads, best, most)
     assert (best == 700).all()
     assert (most == 61).all()
