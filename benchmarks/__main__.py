@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from streamer.cli.app import main
 from streamer.cli.choices import ThreadsOption
 from streamer.errors import UsageError
 from streamer.matching.spec import Device
@@ -354,5 +351,6 @@ for _suite in (
     app.command(_suite.__name__)(_suite)
 
 if __name__ == "__main__":
-    gc.set_threshold(300_000, 20, 100)  # as the program has it
-    sys.exit(main(app=app))
+    from streamer.__main__ import run
+
+    run(app)

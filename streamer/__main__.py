@@ -10,12 +10,13 @@ import atexit
 import gc
 import os
 import sys
+from typing import Any
 
 from trie.cpu.interrupts import ignore_interrupts, leave_on_interrupt
 
 
-def run() -> None:
-    """Entry point of the console script."""
+def run(app: Any = None) -> None:
+    """Entry point of the console script. app: other commands than the program's."""
     leave_on_interrupt()
     # Imported modules stay alive: collecting garbage among them takes a tenth of the startup time.
     gc.set_threshold(300_000, 20, 100)
@@ -28,7 +29,7 @@ def run() -> None:
 
     open_streams()
     clean_up_on_signals()
-    code = flush_streams(main())
+    code = flush_streams(main(app=app))
     ignore_interrupts()
     others = [each for each in threading.enumerate() if each is not threading.main_thread()]
     if code and others:
