@@ -416,10 +416,10 @@ def best_targets(runs, offsets, set_starts, members, counts, tally, first, stop,
 
     runs: as in ``BatchResult``. Of equals the first wins; -1 if there is none. ``most`` receives
     the number of its windows. Windows are counted by set, and the counts are distributed to the
-    members of the sets, smallest sets first. counts, tally: int64, for each set and each target,
-    zeros before and after. Once the remaining sets have fewer windows than some
+    members of the sets, smallest sets first. Once the remaining sets have fewer windows than some
     target has already, no new target can win, so only that target and its rivals are looked up in
     the remaining sets. So k-mers that a million records share do not cost a million steps per read.
+    counts, tally: int64, for each set and each target, zeros before and after.
     """
     touched = np.empty(counts.size, dtype=np.int64)
     rivals = np.empty(tally.size, dtype=np.int64)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from streamer.dictionary.target_sets import TargetSets
 from streamer.matching import events as event_runs
 from streamer.matching import target_kernels
-from streamer.matching.events import kept_zeros
 from streamer.matching.record_runs import NO_RUNS
 from streamer.matching.result import BatchResult
 from streamer.output.text_table import Column, Labels, Lookup, NameLists, Table, distinct
@@ -174,9 +173,10 @@ def _with_best(
     offsets = result.batch.offsets
 
     def choose(first: int, stop: int) -> None:
-        zeros = kept_zeros("sets", len(targets)), kept_zeros("targets", len(targets.names))
+        counts = event_runs.kept_zeros("sets", len(targets))
+        tally = event_runs.kept_zeros("targets", len(targets.names))
         event_runs.best_targets(
-            result.runs, offsets, targets.starts, targets.members, *zeros, first, stop,
+            result.runs, offsets, targets.starts, targets.members, counts, tally, first, stop,
             columns["best_target"], most,
         )  # fmt: skip
 
