@@ -68,6 +68,7 @@ NO_CODES = np.zeros(0, dtype=np.uint64)
 _NO_ROWS = np.zeros(0, dtype=np.uint32)
 _PIECE = 1 << 22  # symbols read at once
 _CODES = 1 << 18  # codes looked up at once
+_HASHED = 1 << 23  # bytes of a file: each time, this thread waits for the GIL
 _ARRAYS: Final = ("packed", "blocks", "gaps", "filter", "offsets", "places", "prints", "full")
 
 
@@ -87,9 +88,11 @@ class Source:
             return cls(path, 0, "", 0)
         if not checksum:
             return cls(path, os.path.getsize(path), "", 0)
-        with open(path, "rb") as file:
-            checked = hashlib.file_digest(file, "sha256").hexdigest()
-        return cls(path, os.path.getsize(path), checked, 0)
+        checked, room = hashlib.sha256(), bytearray(_HASHED)
+        with open(path, "rb", buffering=0) as file:
+            while count := file.readinto(room):
+                checked.update(memoryview(room)[:count])
+        return cls(path, os.path.getsize(path), checked.hexdigest(), 0)
 
 
 class Shares(NamedTuple):

@@ -647,7 +647,7 @@ ALWAYS_BITSET_K = 12
 """The largest k for which every set of k-mers is a bitset: 2 MB or less."""
 
 _PARALLEL_FROM = 1 << 16
-# symbols or codes between two merges; what the parts add meanwhile stays in L3
+# symbols between two merges, or codes a part between two; what they add meanwhile stays in L3
 _SLAB = 1 << 18
 NOTHING_KNOWN = np.empty(0, dtype=np.uint8)
 
@@ -718,8 +718,9 @@ class KmerIndex:
 
             self._in_parts(work, reached, slab[0].size, threads)
 
-        for start in range(0, codes.size, _SLAB):
-            slab = slice(start, start + _SLAB)
+        step = _SLAB << part_bits
+        for start in range(0, codes.size, step):
+            slab = slice(start, start + step)
             add_slab(codes[slab], NO_VALUES if values is None else values[slab], new[slab])
             self._settle()
         return new
