@@ -43,6 +43,11 @@ def shape_for(symbols: int, passes: Any) -> GridShape:
     return min(shapes, key=lambda shape: _cycles(shape, passes.rows))
 
 
+def tall_rows() -> int:
+    """Rows, somewhat more than all warps take at a time, for which the highest strips are best."""
+    return 33 * SHAPES[0].strip_rows * WARPS_PER_MULTIPROCESSOR * _multiprocessors() // 32
+
+
 def _cycles(shape: GridShape, rows: Numbers) -> float:
     """Cycles for 32 columns of all strips, in rounds of concurrent warps."""
     alone, shared = PACE[shape.words]

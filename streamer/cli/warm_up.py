@@ -47,6 +47,7 @@ _TOPICS = ("match", "mismatch", "read", "word", "delta", "near", "ltb", "decisio
 _POLL_SECONDS = 0.01
 _ANSWER_SECONDS = 300.0
 _LONG = 700_000  # bases; longer inputs are shared by threads and use other kernels
+_TALL = "tall.fa"  # as many bases as make a GPU take its kernel for many rows
 _SEED = 1
 
 
@@ -186,6 +187,8 @@ def _batch(device: str) -> Iterator[Job]:
     for k in ("2", "6"):
         yield ("primer", "foreign.fa", "genome.fa", "-k", k)
     yield ("asm", "near.fa", "--pattern", "ACGTACGTACGT", "-k", "6")
+    if device == "cuda":
+        yield ("lcs", _TALL, "genome.fa", "--method", "systolic")
     for method in ("adaptive", "systolic"):
         yield ("lcs", "near.fa", "genome.fa", "--method", method, "--sequence", "/dev/null")
     for method in methods(lcs.METHODS):
@@ -218,6 +221,11 @@ def run_job(job: Job) -> int:
 
     if job[0] == SERVE:
         return _serve(job[1:])
+    if _TALL in job:
+        from gpu.lcs import tall_rows
+
+        rows, text = tall_rows(), Path("genome.fa").read_text()[:7:-1]
+        Path(_TALL).write_text(_fasta([("tall", (text * (1 + rows // _LONG))[:rows])]))
     code = main([job[0], "--threads", "2", *job[1:], "--quiet"])
     if SAVED in job and not code:
         code = main(["match", "reads.fq", *_SAVED, "-d", SAVED, "--quiet"])
