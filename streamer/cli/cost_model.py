@@ -32,6 +32,7 @@ _SIDE_BY_SIDE = 1 << 26  # larger files are decompressed one after the other
 
 _PARSED = 0.8e-9  # thread seconds for a byte of text
 _INFLATED = 1.2e-9  # a byte of text from one gzip stream
+_INFLATED_BESIDE = 1.9e-9  # ... beside threads that search within a distance
 _INDEXED = 50e-9  # thread seconds for a base of the dictionary
 _INDEXED_IN_TURN = 20e-9, 16e6  # for each of the first bases of it
 _BEGUN = 0.1  # threads or processes, and the rows: exact, near
@@ -43,14 +44,14 @@ _GROWN = 40e-9  # a base
 _GROWN_BEGUN = 0.7  # the buffers on a GPU
 _GROWN_THERE = 16e-9
 _LTB_ROW = 58e-9  # a base: its row
-_NEAR = 10e-9  # thread seconds for a base, whatever the distance
+_NEAR = 14e-9  # thread seconds for a base, whatever the distance
 _CYCLE = 0.35e-9  # of ``expected_cost``
 _PATTERN = 0.3e-6  # a pattern: lists and tables
-_PATTERN_THERE = 0.5e-6
+_PATTERN_THERE = 0.15e-6
 _GPU_THREADS = 1000.0  # CPU threads that a GPU is worth
 
 _TEXT_READ = 1.0e-9  # a base of FASTA: asm, hamming
-_SEARCHED = 1.9e-10  # thread seconds for a base and a word of a pattern: asm
+_SEARCHED = 1.0e-10  # thread seconds for a base and a word of a pattern: asm
 _HAMMED = 2.2e-9  # a base: hamming, and a pattern of it
 _COMPARED = 2.3e-11
 _WORD = 64
@@ -182,7 +183,7 @@ def _matching(read: Contents, known: Contents, spec: MatchSpec) -> Cost:
     return Cost(
         "near",
         cpu + looked_up + bases * _NEAR,
-        begun + _BEGUN + stream + patterns * _PATTERN,
+        begun + _BEGUN + read.stream * _INFLATED_BESIDE + patterns * _PATTERN,
         host,
         fed + _BEGUN + looked_up / _GPU_THREADS + patterns * _PATTERN_THERE,
     )
