@@ -3,7 +3,7 @@
 import ctypes
 import os
 import threading
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -36,8 +36,8 @@ def driver_found() -> bool:
 
 
 @cache
-def _begin_context() -> None:
-    """Create the context of the first device on a thread, while the CUDA packages are imported.
+def begin_context() -> None:
+    """Create the context of the first device on a thread, while modules are imported.
 
     It takes 0.2 s in the driver. numba then finds it there; a failure shows in its own calls.
     """
@@ -45,9 +45,11 @@ def _begin_context() -> None:
         return
 
     def create() -> None:
-        driver, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
-        if not driver.cuInit(0):
-            driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+        context = ctypes.c_void_p()
+        with suppress(OSError):  # ``devices`` says that there is no driver
+            driver = ctypes.CDLL("libcuda.so.1")
+            if not driver.cuInit(0):
+                driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
 
     threading.Thread(target=create, name="context", daemon=True).start()
 
@@ -56,7 +58,7 @@ def devices() -> list[Device]:
     """The usable CUDA devices; raises RuntimeError, with a one-line message, if there is none."""
     if not driver_found():
         raise RuntimeError(_NONE)
-    _begin_context()
+    begin_context()
     try:
         from numba import cuda
     except ImportError as error:

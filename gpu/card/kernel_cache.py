@@ -13,10 +13,8 @@ options and argument types alone.
 
 import hashlib
 import logging
-import os
 import pickle
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +26,7 @@ from gpu.card.intrinsics import SIMULATED, cuda
 from trie.cpu import compiling
 from trie.cpu.compiling import GPU_FOLDER, kernel_folder
 from trie.cpu.jit import warn, warn_unstored
+from trie.new_file import NewFile
 
 _log = logging.getLogger(__name__)
 
@@ -179,15 +178,8 @@ def _store(path: Path, kernel: Any) -> str | None:
     from numba.cuda.serialize import dumps
 
     try:
-        content = compiling.sealed(dumps(kernel._reduce_states()))
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            try:
-                file.write(content)
-                file.flush()
-            except OSError:
-                os.unlink(file.name)
-                raise
-        os.replace(file.name, path)
+        with NewFile(path) as new:
+            new.file.write(compiling.sealed(dumps(kernel._reduce_states())))
     except OSError as error:
         warn_unstored(str(path.parent), error)
         return f"{path.parent}: {error.strerror}"

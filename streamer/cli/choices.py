@@ -45,7 +45,19 @@ TargetByOption = Annotated[
     TargetBy, typer.Option("--target-by", help="What is a target if --targets does not name it.")
 ]
 
-DeviceOption = Annotated[Device, typer.Option("--device", help="Where to run.")]
+
+def _with_context(device: Device) -> Device:
+    """Let the driver begin, where a GPU is asked for, while everything else is imported."""
+    if device == "cuda":
+        from gpu.card.device import begin_context
+
+        begin_context()
+    return device
+
+
+DeviceOption = Annotated[
+    Device, typer.Option("--device", help="Where to run.", callback=_with_context)
+]
 GpusOption = Annotated[
     int, typer.Option("--gpus", min=0, max=64, help="GPUs to use at most; 0 is all.")
 ]

@@ -106,13 +106,18 @@ def test_the_context_is_created_while_packages_are_imported(monkeypatch):
         def cuDevicePrimaryCtxRetain(self, context, number):
             called.append(number)
 
-    monkeypatch.setattr("gpu.card.device.ctypes.CDLL", lambda name: Driver())
-    begin = device._begin_context.__wrapped__
+    def load(name):
+        if len(called) == 3:
+            raise OSError(name)  # not shown: ``devices`` says that there is no driver
+        return Driver()
+
+    monkeypatch.setattr("gpu.card.device.ctypes.CDLL", load)
+    begin = device.begin_context.__wrapped__
     monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
     begin()
     assert called == []
     monkeypatch.delenv("NUMBA_ENABLE_CUDASIM")
-    for _ in range(2):
+    for _ in range(3):
         begin()
         for thread in threading.enumerate():
             if thread.name == "context":
