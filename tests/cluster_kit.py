@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import random
 import shutil
@@ -11,9 +12,16 @@ import tempfile
 import threading
 from pathlib import Path
 
+import pytest
+
 from streamer.cluster import connecting
 
 TOKEN = "0123456789abcdef" * 4
+
+needs_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None,
+    reason="Ray is not installed: pip install '.[cluster]' in a clone",
+)
 
 
 class Nodes:

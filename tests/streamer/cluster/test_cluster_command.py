@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import signal
@@ -16,15 +15,10 @@ from unittest import mock
 
 import pytest
 
-from tests.cluster_kit import TOKEN
+from tests.cluster_kit import TOKEN, needs_ray
 from tests.waiting import DEADLINE
 
 pytestmark = [pytest.mark.whole, pytest.mark.filterwarnings("ignore")]
-
-needs_ray = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None,
-    reason="Ray is not installed: pip install '.[cluster]' in a clone",
-)
 
 
 def program(*words, module="streamer", **more):

@@ -22,7 +22,7 @@ from streamer.errors import ConfigError, StreamerError
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.spec import MatchSpec
 from streamer.sequences.read_batch import ReadBatch
-from tests.cluster_kit import Trouble
+from tests.cluster_kit import Trouble, needs_ray
 from tests.daemon_kit import (
     GENOME,
     follow,
@@ -164,6 +164,7 @@ def test_what_workers_cannot_do_is_refused(setting, fault, path):
         load(path, ["cluster.address=local", setting])
 
 
+@needs_ray
 def test_a_daemon_of_its_own_cluster_drains(path, tmp_path, sequence, streamer):
     reads = write_fasta(tmp_path / "reads.fa", reads_of(GENOME, random.Random(3), 40))
     with process(["run", "--config", path, "--set", "cluster.address=local"]) as daemon:
