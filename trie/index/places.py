@@ -67,7 +67,7 @@ _ORDERS: Final = BLOCK + MARGIN  # of a block
 _STEP: Final = BLOCK - MOST_MERS  # places whose windows all lie in a block
 _GRAIN: Final = 1 << 18
 LISTED: Final = 1 << 20
-"""Symbols for each thread whose k-mers are listed together, in parts, of which few have most."""
+"""Symbols, for each thread, whose k-mers are listed together."""
 MOST_AT_ONCE: Final = 1 << 24
 """Symbols, or buckets, between two reports of what is done."""
 
@@ -507,6 +507,7 @@ def list_kmers(
     stop = text.size - PAD if full.any() or not shape.mers.width else PAD
     for begin in range(PAD, stop, LISTED * threads):
         end = min(begin + LISTED * threads, stop)
+        # some parts of a text have far more of them than others
         found = run_ranges(listed, begin, end, threads, align=4, most=LISTED >> 2)
         numbers, windows = (np.concatenate(column) for column in zip(*found, strict=True))
         del found
