@@ -248,7 +248,8 @@ def numbers_of(result: BatchResult, index: Index) -> NDArray[np.uint32]:
 def _count(runs: Runs, index: Index, *counters: NDArray[Any]) -> None:
     if len(runs):
         shares = index.shares
-        target_kernels.count_runs(runs, shares.repeats, shares.steps, *counters)
+        repeats = shares.repeats, shares.steps, shares.near_repeats
+        target_kernels.count_runs(runs, *repeats, *counters)
 
 
 def _by_target(by_set: NDArray[np.int64], targets: TargetSets) -> NDArray[np.int64]:

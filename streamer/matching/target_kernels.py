@@ -17,6 +17,7 @@ import numpy as np
 from streamer.matching.events import SET
 from trie.cpu.intrinsics import add_shared, or_shared, popcount
 from trie.cpu.jit import inner, njit
+from trie.index.reference_text import row_behind
 from trie.windows import NO_SET, next_clear, next_set
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -38,17 +39,20 @@ def _mark(seen, low, high):
 
 
 @njit(cache=True, nogil=True)
-def count_runs(runs, repeats, steps, seen, changes, totals):
+def count_runs(runs, repeats, steps, near, seen, changes, totals):
     """Count the windows of ``BatchResult.runs``; other threads may count other runs concurrently.
 
-    repeats, steps: of the ``shares`` of an index. Updates those that are not empty: seen uint64,
-    one bit per number; changes integers[numbers + 1], as above; totals int64[sets], windows by set.
+    repeats, steps, near: of the ``shares`` of an index. Updates those that are not empty: seen
+    uint64, a bit per number; changes integers[numbers + 1], as above; totals int64[sets], windows.
     """
     for i in range(len(runs)):
         begin, stop = runs[i, 0], runs[i, 1]
         place = _first_place(runs, i)
         last = place + stop - begin
-        at = np.searchsorted(repeats[1], place, side="right")
+        if near.size:
+            at = row_behind(repeats[1], near, place)
+        else:
+            at = np.searchsorted(repeats[1], place, side="right")
         while place < last:
             if at == steps.size or np.int64(repeats[0, at]) >= last:
                 _put_run(seen, changes, place, last - 1)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from streamer.matching import target_kernels
 from trie.cpu.threads import run_each
+from trie.index.reference_text import first_rows
 
 NO_SET = 0xFFFFFFFF
 KMERS = 300
@@ -55,7 +56,8 @@ def test_counts_of_runs(data, many, pieces):
     assert windows.tolist() == numbers
     seen, changes = np.zeros(-(-count // 64), np.uint64), np.zeros(count + 1, np.int64)
     totals = np.zeros(2, np.int64)
-    target_kernels.count_runs(runs, *shares, seen, changes, totals)
+    near = first_rows(repeats[1], at.size)[: data.draw(st.sampled_from([0, at.size]))]
+    target_kernels.count_runs(runs, *shares, near, seen, changes, totals)
     by_kmer = Counter(numbers)
     assert np.cumsum(changes).tolist() == [*(by_kmer[at] for at in range(count)), 0]
     bits = np.unpackbits(seen.view(np.uint8), bitorder="little")
@@ -63,7 +65,7 @@ def test_counts_of_runs(data, many, pieces):
     sizes = runs[:, 1] - runs[:, 0]
     assert totals.tolist() == [sizes[sets == own].sum() for own in range(2)]
     empty = seen[:0], changes[:0], totals[:0]
-    target_kernels.count_runs(runs, *shares, *empty)
+    target_kernels.count_runs(runs, *shares, near, *empty)
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
@@ -75,7 +77,7 @@ def test_more_threads_than_one_count_the_same_kmers(kind):
     begin = np.arange(number) * length
     runs = np.column_stack((begin, begin + length, first, np.ones_like(first), first % 3))
     seen, changes, totals = np.zeros(16, np.uint64), np.zeros(kmers + 1, kind), np.zeros(3, int)
-    shares = np.zeros((3, 0), np.uint32), np.zeros(0, np.int8)
+    shares = np.zeros((3, 0), np.uint32), np.zeros(0, np.int8), np.zeros(0, np.uint32)
     run_each(
         lambda part: target_kernels.count_runs(part, *shares, seen, changes, totals),
         [(part,) for part in np.array_split(runs, 8)],
