@@ -120,6 +120,9 @@ def daemon(
     ] = 10_000_000,
     restarts: Annotated[int, typer.Option(min=1, help="How often the daemon is killed.")] = 100,
     pairs: Annotated[int, typer.Option(min=1, help="Runs with and without pages or jobs.")] = 6,
+    index: Annotated[
+        Path | None, typer.Option(help="Of a genome, as the dictionary of section speed.")
+    ] = None,
     gpus: Annotated[str | None, _gpus] = None,
 ) -> None:
     """The daemon from socket to feed, and its journal: latency, pages, jobs, replay, restart.
@@ -141,6 +144,7 @@ def daemon(
         kmers=kmers,
         restarts=restarts,
         pairs=pairs,
+        index=index,
     )
 
 

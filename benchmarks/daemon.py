@@ -22,12 +22,14 @@ import structlog
 
 from benchmarks.disk_rate import group_bytes, seconds_alone
 from benchmarks.durability import latency, recovery, replay
+from benchmarks.index import sample
 from benchmarks.inputs import LETTERS, Codes, half_hit, random_codes
 from benchmarks.jobs import jobs
 from benchmarks.pages import pages
 from benchmarks.suite import Row, Sheet
 from streamer.client import Producer, Subscriber
 from streamer.client.messages import ReadSummaries
+from streamer.dictionary.index import Index
 
 Busy = Callable[[], dict[str, float]]  # the seconds that each thread of the daemon has been busy
 GENOME = 1_000_000
@@ -40,13 +42,13 @@ _THREADS = ("engine", "feed", "ingest", "journal")
 def tables(
     device: str, k: int = 21, producers: int = 4, bases: int = 1 << 31,
     durabilities: Sequence[str] = ("none",), seconds: float = 20.0,
-    kmers: int = 10_000_000, restarts: int = 100, pairs: int = 6,
+    kmers: int = 10_000_000, restarts: int = 100, pairs: int = 6, index: Path | None = None,
 ) -> list[Sheet]:  # fmt: skip
     """TCP and local sockets, batches of 1 and 4 MB, ``bases`` each; then the journal."""
     return [
         Sheet(
             "Daemon, socket to feed", daemon, device, k, producers, bases, durabilities,
-            section="speed",
+            index, section="speed",
         ),
         Sheet("Latency at half load, CPU", latency, durabilities, seconds, section="latency"),
         Sheet("Latency with 50 open pages, CPU", pages, seconds, pairs, section="pages"),
@@ -58,20 +60,20 @@ def tables(
 
 def daemon(
     device: str, k: int, producers: int, bases: int, durabilities: Sequence[str] = ("none",),
-    batch_bytes: Sequence[int] = (1 << 20, 1 << 22), transports: Sequence[str] = ("tcp", "ipc"),
-    gpus: int = 1,
+    index: Path | None = None, batch_bytes: Sequence[int] = (1 << 20, 1 << 22),
+    transports: Sequence[str] = ("tcp", "ipc"), gpus: int = 1,
 ) -> Iterator[Row]:  # fmt: skip
     """A row for every transport, durability and size of batch; about ``bases`` bases each.
 
-    Half of the reads (of 1,000 bases) are from the dictionary, a random genome of 1 M bases. With a
-    synced journal, ``disk alone s`` is the time of writing and syncing the same bytes in the same
-    groups with nothing else running: the lower bound for the journal.
+    Half of the reads (of 1,000 bases) are from the dictionary, a random genome of 1 M bases or the
+    index of a file. With a synced journal, ``disk alone s`` is the time of writing and syncing the
+    same bytes in the same groups with nothing else running: the lower bound for the journal.
     """
-    genome = random_codes(GENOME, 1)
+    genome = sample(Index.open(str(index))) if index else random_codes(GENOME, 1)
     for transport, durability in product(transports, durabilities):
         with (
             tempfile.TemporaryDirectory() as folder,
-            _serving(Path(folder), transport, durability, device, k, genome, gpus) as (
+            _serving(Path(folder), transport, durability, device, k, index or genome, gpus) as (
                 endpoints,
                 busy,
             ),
@@ -132,14 +134,16 @@ def _measured(
 
 @contextmanager
 def _serving(
-    folder: Path, transport: str, durability: str, device: str, k: int, genome: Codes, gpus: int
-) -> Iterator[tuple[dict[str, str], Busy]]:
+    folder: Path, transport: str, durability: str, device: str, k: int, known: Codes | Path,
+    gpus: int,
+) -> Iterator[tuple[dict[str, str], Busy]]:  # fmt: skip
     """A daemon in its own process: its endpoints, and a function for its threads' busy seconds."""
-    letters = LETTERS[genome]
-    (folder / "genome.fa").write_bytes(b">genome\n" + letters.tobytes() + b"\n")
+    source = known if isinstance(known, Path) else folder / "genome.fa"
+    if not isinstance(known, Path):
+        source.write_bytes(b">genome\n" + LETTERS[known].tobytes() + b"\n")
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    given = (folder, transport, durability, device, k, gpus, there)
+    given = (folder, transport, durability, device, k, source, gpus, there)
     child = context.Process(target=_serve, args=given)
     child.start()
 
@@ -159,8 +163,9 @@ def _serving(
 
 
 def _serve(
-    folder: Path, transport: str, durability: str, device: str, k: int, gpus: int, pipe: Any
-) -> None:
+    folder: Path, transport: str, durability: str, device: str, k: int, source: Path, gpus: int,
+    pipe: Any,
+) -> None:  # fmt: skip
     from streamer.daemon.config import load
     from streamer.daemon.core.life import RUNNING
     from streamer.daemon.service import Service
@@ -168,7 +173,7 @@ def _serve(
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     overrides = [
         f"dictionary.k={k}",
-        f"dictionary.sources=['{folder / 'genome.fa'}']",
+        f"dictionary.sources=['{source.resolve()}']",
         f"matching.device='{device}'",
         f"matching.gpus={gpus}",
         f"ingest.memory_bytes={1 << 29}",
