@@ -241,15 +241,17 @@ def numbers_of(result: BatchResult, index: Index) -> NDArray[np.uint32]:
     Requires a matcher with the option ``counted``.
     """
     numbers = np.full(result.batch.symbols, NO_SET, np.uint32)
-    target_kernels.first_places(result.runs, index.shares.repeats, index.shares.steps, numbers)
+    target_kernels.first_places(result.runs, *_repeats(index), numbers)
     return numbers
 
 
 def _count(runs: Runs, index: Index, *counters: NDArray[Any]) -> None:
     if len(runs):
-        shares = index.shares
-        repeats = shares.repeats, shares.steps, shares.near_repeats
-        target_kernels.count_runs(runs, *repeats, *counters)
+        target_kernels.count_runs(runs, *_repeats(index), *counters)
+
+
+def _repeats(index: Index) -> tuple[NDArray[Any], ...]:
+    return index.shares.repeats, index.shares.steps, index.shares.near_repeats
 
 
 def _by_target(by_set: NDArray[np.int64], targets: TargetSets) -> NDArray[np.int64]:

@@ -49,10 +49,7 @@ def count_runs(runs, repeats, steps, near, seen, changes, totals):
         begin, stop = runs[i, 0], runs[i, 1]
         place = _first_place(runs, i)
         last = place + stop - begin
-        if near.size:
-            at = row_behind(repeats[1], near, place)
-        else:
-            at = np.searchsorted(repeats[1], place, side="right")
+        at = row_behind(repeats[1], near, place)
         while place < last:
             if at == steps.size or np.int64(repeats[0, at]) >= last:
                 _put_run(seen, changes, place, last - 1)
@@ -71,12 +68,12 @@ def count_runs(runs, repeats, steps, near, seen, changes, totals):
 
 
 @njit(cache=True, nogil=True)
-def first_places(runs, repeats, steps, numbers):
+def first_places(runs, repeats, steps, near, numbers):
     """Write the number of the k-mer of each window of ``BatchResult.runs`` to ``numbers``."""
     for i in range(len(runs)):
         place = runs[i, 2]
         for window in range(runs[i, 0], runs[i, 1]):
-            at = np.searchsorted(repeats[1], place, side="right")
+            at = row_behind(repeats[1], near, place)
             first = place
             if at < steps.size and np.int64(repeats[0, at]) <= place:
                 first = np.int64(repeats[2, at]) + steps[at] * (place - np.int64(repeats[0, at]))

@@ -218,10 +218,12 @@ def block_near(firsts, place):
 
 @inner
 def row_behind(ends, firsts, place):
-    """The first row that ends behind a place, or their number; firsts: of ``first_rows``."""
-    block = block_near(firsts, place)
-    row = min(np.int64(firsts[block]), ends.size)
-    stop = min(np.int64(firsts[block + 1]), ends.size)
+    """The first row that ends behind a place, or their number; firsts: ``first_rows``, or empty."""
+    row, stop = np.int64(0), ends.size
+    if firsts.size:
+        block = block_near(firsts, place)
+        row = min(np.int64(firsts[block]), ends.size)
+        stop = min(np.int64(firsts[block + 1]), ends.size)
     while row < stop:
         middle = (row + stop) >> 1
         if np.int64(ends[middle]) > place:

@@ -35,7 +35,8 @@ def test_counts_of_runs(data, many, pieces):
         if number != NO_SET and firsts[number] != place
     ]
     repeats = np.array(rows, np.uint32).reshape(-1, 3).T.copy()
-    shares = repeats, np.ones(len(rows), np.int8)
+    near = first_rows(repeats[1], at.size)[: data.draw(st.sampled_from([0, at.size]))]
+    shares = repeats, np.ones(len(rows), np.int8), near
     found = np.flatnonzero(at != NO_SET)
     starts = data.draw(st.lists(st.integers(0, found.size - 1), max_size=5)) if found.size else []
     runs, numbers = [], []
@@ -56,8 +57,7 @@ def test_counts_of_runs(data, many, pieces):
     assert windows.tolist() == numbers
     seen, changes = np.zeros(-(-count // 64), np.uint64), np.zeros(count + 1, np.int64)
     totals = np.zeros(2, np.int64)
-    near = first_rows(repeats[1], at.size)[: data.draw(st.sampled_from([0, at.size]))]
-    target_kernels.count_runs(runs, *shares, near, seen, changes, totals)
+    target_kernels.count_runs(runs, *shares, seen, changes, totals)
     by_kmer = Counter(numbers)
     assert np.cumsum(changes).tolist() == [*(by_kmer[at] for at in range(count)), 0]
     bits = np.unpackbits(seen.view(np.uint8), bitorder="little")
@@ -65,7 +65,7 @@ def test_counts_of_runs(data, many, pieces):
     sizes = runs[:, 1] - runs[:, 0]
     assert totals.tolist() == [sizes[sets == own].sum() for own in range(2)]
     empty = seen[:0], changes[:0], totals[:0]
-    target_kernels.count_runs(runs, *shares, near, *empty)
+    target_kernels.count_runs(runs, *shares, *empty)
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
