@@ -65,15 +65,18 @@ def daemon(
 ) -> Iterator[Row]:  # fmt: skip
     """A row for every transport, durability and size of batch; about ``bases`` bases each.
 
-    Half of the reads (of 1,000 bases) are from the dictionary, a random genome of 1 M bases or the
-    index of a file. With a synced journal, ``disk alone s`` is the time of writing and syncing the
+    Half of the reads (of 1,000 bases) are from the dictionary, a random genome of 1 M bases or an
+    index, which has its own k. With a synced journal, ``disk alone s`` is the time of writing and syncing the
     same bytes in the same groups with nothing else running: the lower bound for the journal.
     """
-    genome = sample(Index.open(str(index))) if index else random_codes(GENOME, 1)
+    genome = random_codes(GENOME, 1)
+    if index:
+        known = Index.open(str(index))
+        genome, k = sample(known), known.k
     for transport, durability in product(transports, durabilities):
         with (
             tempfile.TemporaryDirectory() as folder,
-            _serving(Path(folder), transport, durability, device, k, index or genome, gpus) as (
+            _serving(Path(folder), transport, durability, device, k, genome, index, gpus) as (
                 endpoints,
                 busy,
             ),
@@ -134,13 +137,13 @@ def _measured(
 
 @contextmanager
 def _serving(
-    folder: Path, transport: str, durability: str, device: str, k: int, known: Codes | Path,
-    gpus: int,
+    folder: Path, transport: str, durability: str, device: str, k: int, genome: Codes,
+    index: Path | None, gpus: int,
 ) -> Iterator[tuple[dict[str, str], Busy]]:  # fmt: skip
     """A daemon in its own process: its endpoints, and a function for its threads' busy seconds."""
-    source = known if isinstance(known, Path) else folder / "genome.fa"
-    if not isinstance(known, Path):
-        source.write_bytes(b">genome\n" + LETTERS[known].tobytes() + b"\n")
+    source = index or folder / "genome.fa"
+    if index is None:
+        source.write_bytes(b">genome\n" + LETTERS[genome].tobytes() + b"\n")
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     given = (folder, transport, durability, device, k, source, gpus, there)
