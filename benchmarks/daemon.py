@@ -66,8 +66,9 @@ def daemon(
     """A row for every transport, durability and size of batch; about ``bases`` bases each.
 
     Half of the reads (of 1,000 bases) are from the dictionary, a random genome of 1 M bases or an
-    index, which has its own k. With a synced journal, ``disk alone s`` is the time of writing and syncing the
-    same bytes in the same groups with nothing else running: the lower bound for the journal.
+    index, which has its own k. With a synced journal, ``disk alone s`` is the time of writing and
+    syncing the same bytes in the same groups with nothing else running: the lower bound for the
+    journal.
     """
     genome = random_codes(GENOME, 1)
     if index:
