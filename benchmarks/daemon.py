@@ -1,8 +1,9 @@
 """The daemon from socket to feed: bases a second from producers to a subscriber.
 
 Producers, daemon and subscriber are separate processes on this machine, over loopback. A producer
-makes one batch and sends it repeatedly, encoding it every time. The clock runs from the first batch
-sent to the last ``read`` message at the subscriber, which receives and checks all of them.
+makes one batch, with an index batches of 32 MB, and sends them repeatedly, encoding each every
+time. The clock runs from the first batch sent to the last ``read`` message at the subscriber, which
+receives and checks all of them.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ def daemon(
                 count = max(1, bases // (producers * size))
                 row: Row = {"transport": transport, "durability": durability}
                 row |= {"producers": producers, "batch bytes": size}
-                row |= _measured(endpoints, busy, genome, producers, size, count)
+                made = (1 << 25) // size if index else 1  # an index is larger than any cache
+                row |= _measured(endpoints, busy, genome, producers, size, count, made)
                 row["disk alone s"] = None
                 if durability == "fsync":
                     # after the dictionary and the first batch of each producer
@@ -99,14 +101,18 @@ def daemon(
 
 
 def _measured(
-    endpoints: dict[str, str], busy: Busy, genome: Codes, producers: int, size: int, count: int
-) -> Row:
+    endpoints: dict[str, str], busy: Busy, genome: Codes, producers: int, size: int, count: int,
+    made: int,
+) -> Row:  # fmt: skip
     context = multiprocessing.get_context("spawn")
     go = context.Barrier(producers + 2)
     said: Any = context.Queue()
     reads = producers * len(half_hit(genome, size, 0))  # of one batch each
     jobs: list[tuple[Any, ...]] = [(_subscribe, endpoints["feed"], reads, reads * count)]
-    jobs += [(_produce, endpoints["ingest"], genome, size, count, n) for n in range(producers)]
+    jobs += [
+        (_produce, endpoints["ingest"], genome, size, count, range(n, made * producers, producers))
+        for n in range(producers)
+    ]
     children = [
         context.Process(target=job, args=(*given, go, said), daemon=True) for job, *given in jobs
     ]
@@ -208,18 +214,18 @@ def _serve(
 
 
 def _produce(
-    endpoint: str, genome: Codes, size: int, count: int, number: int, go: Any, said: Any
+    endpoint: str, genome: Codes, size: int, count: int, seeds: range, go: Any, said: Any
 ) -> None:
-    batch = half_hit(genome, size, number)
-    with Producer(endpoint, name=f"bench{number}", answer_seconds=_TIMEOUT) as producer:
+    batches = [half_hit(genome, size, seed) for seed in seeds]
+    with Producer(endpoint, name=f"bench{seeds.start}", answer_seconds=_TIMEOUT) as producer:
         go.wait(_TIMEOUT)
         # compilation and the setup at the daemon's first batch do not count
-        producer.send(batch, timeout=_TIMEOUT)
+        producer.send(batches[0], timeout=_TIMEOUT)
         producer.flush(timeout=_TIMEOUT, matched=True)
         go.wait(_TIMEOUT)
         before = time.process_time()
-        for _ in range(count):
-            producer.send(batch, timeout=_TIMEOUT)
+        for number in range(count):
+            producer.send(batches[number % len(batches)], timeout=_TIMEOUT)
         producer.flush(timeout=_TIMEOUT, matched=True)
         said.put(("producer", time.process_time() - before))
 
