@@ -8,6 +8,7 @@ receives and checks all of them.
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import tempfile
@@ -231,6 +232,7 @@ def _produce(
 
 
 def _subscribe(endpoint: str, before: int, reads: int, go: Any, said: Any) -> None:
+    gc.set_threshold(300_000, 20, 100)  # as in ``streamer watch``
     with Subscriber(endpoint, ("match", "mismatch", "read")) as feed:
         feed.wait_for_daemon(_TIMEOUT)
         go.wait(_TIMEOUT)

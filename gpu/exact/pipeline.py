@@ -44,7 +44,7 @@ from gpu.exact.chunk_match import ChunkBuffers, launch
 from gpu.exact.device_tree import DeviceTree, clear, device_bytes, expected_bytes, kmer_count
 from gpu.exact.expand import copy_into, copy_range
 from gpu.exact.kmer_set import DeviceLists, KmerSet, set_bytes
-from gpu.exact.reference_index import RUN_WORDS, DeviceIndex, ordered_runs
+from gpu.exact.reference_index import RUN_WORDS, DeviceIndex, joined_runs
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_ranges
@@ -60,7 +60,7 @@ _PER_THREAD = 1 << 21
 # words of ``starts`` worth another thread: their 1.5 MB take three times as long as waking it
 LAY_WORDS = 1 << 17
 WORDS_STEP = 1 << 20  # event words to allocate at a time
-_SYMBOLS_PER_RUN = 32  # at most, in most chunks
+_WORDS_PER_RUN = 8  # at least, of runs that are not the first of a word, in most chunks
 
 
 def pinned_arrays(max_symbols: int) -> PackedArrays:
@@ -201,16 +201,21 @@ class Slot(streams.StreamSlot):
 
     def download_runs(self, index: DeviceIndex, symbols: int) -> NDArray[np.int64]:
         """Wait for the runs of matches of the chunk, ascending."""
-        while (number := self._count(self._run_counter)) * RUN_WORDS > self.runs.size:
-            self.make_runs(number)
+        words = packed_sizes(symbols)[1]
+        while RUN_WORDS * (words + self._count(self._run_counter)) > self.runs.size:
+            self.make_runs(words + int(self._counter[0]))
             self.find_in(index, symbols, with_runs=True)
+        number = words + int(self._counter[0])
         if number:
             fetch(self.runs, self._runs, self.stream, RUN_WORDS * number)
             self.stream.synchronize()
         rows = self._runs[: RUN_WORDS * number].reshape(-1, RUN_WORDS)
+        further = rows[words:]
+        further = further[np.argsort(further[:, 0])]
         runs = np.empty(rows.shape, np.int64)
-        ordered_runs(rows, packed_sizes(symbols)[1], runs)
-        return runs
+        # of one symbol, the windows of a read go on in the next
+        joins = self.k > 1
+        return runs[: joined_runs(rows[:words], further, self.matches, joins, runs)]
 
     def _count(self, counter: Any) -> int:
         """Wait for what the kernels of the chunk counted."""
@@ -487,7 +492,7 @@ class ExactFlight(streams.Flight[ChunkFound]):
                 return
         if self.card.index is not None:
             if piece.runs:
-                slot.make_runs(piece.symbols // _SYMBOLS_PER_RUN)
+                slot.make_runs(starts.size + starts.size // _WORDS_PER_RUN)
             slot.find_in(self.card.index, piece.symbols, with_runs=piece.runs)
             return
         assert kmers is not None

@@ -32,7 +32,7 @@ from gpu.card.intrinsics import (
 from gpu.card.kernel_cache import made, with_threads
 from gpu.card.memory import Budget
 from gpu.exact.window_bits import every_other, reversed_pairs, window_at
-from trie.cpu.jit import njit
+from trie.cpu.jit import inner, njit
 from trie.index.mers import ORDER_FLIP, ORDER_MULTIPLIER, ORDER_OTHER_MULTIPLIER
 from trie.index.places import FIRST, FULL, KEY_FACTORS, KMERS, SECOND
 from trie.index.text_index import TextIndex
@@ -81,23 +81,22 @@ def _apart(here, there):
     return np.uint64(every_other(np.uint64(bits | np.uint64(bits >> np.uint64(1)))))
 
 
-def _orders(length: int, canonical: bool) -> Any:
-    """The device function: the order of the m-mer that a word begins with (``put_orders``)."""
-    if length < 16:
-        mask = np.uint32(4**length - 1)
-        shift = np.uint32(32 - 2 * length)
+def _orders(canonical: bool) -> tuple[Any, Any]:
+    """Device functions: the order of the m-mer that a word begins with (``put_orders``).
 
-        @device_function
-        def short(symbols):
-            word = np.uint32(symbols)
-            mer = np.uint32(word & mask)
-            if canonical:
-                mer = min(mer, np.uint32(_reverse_complement(word) >> shift))
-            mixed = product(np.uint64(np.uint32(mer ^ _FLIP)), _MULTIPLIER)
-            return np.uint32(np.uint32(mixed) & mask)
+    The first is for m < 16, the other for longer ones.
+    """
 
-        return short
-    ahead = np.uint64(2 * (length - 16))
+    @device_function
+    def short(symbols, length):
+        spare = np.uint32(np.uint32(32) - np.uint32(2) * length)
+        mask = np.uint32(np.uint32(0xFFFFFFFF) >> spare)
+        word = np.uint32(symbols)
+        mer = np.uint32(word & mask)
+        if canonical:
+            mer = min(mer, np.uint32(_reverse_complement(word) >> spare))
+        mixed = product(np.uint64(np.uint32(mer ^ _FLIP)), _MULTIPLIER)
+        return np.uint32(np.uint32(mixed) & mask)
 
     @device_function
     def of_halves(first, last):
@@ -106,38 +105,41 @@ def _orders(length: int, canonical: bool) -> Any:
         return np.uint32(product(np.uint64(np.uint32(mixed ^ last)), _OTHER_MULTIPLIER))
 
     @device_function
-    def long(symbols):
+    def long(symbols, length):
+        ahead = np.uint64(np.uint64(2) * np.uint64(length - np.uint32(16)))
         first, last = np.uint32(symbols), np.uint32(np.uint64(symbols >> ahead))
         order = of_halves(first, last)
         if canonical:
             order = min(order, of_halves(_reverse_complement(last), _reverse_complement(first)))
         return np.uint32(order >> np.uint32(1))
 
-    return long
+    return short, long
 
 
-def _minimizer(k: int, length: int, canonical: bool) -> Any:
+def _minimizer(order_of: Any) -> Any:
     """The device function: where the minimizer of a window begins, and the first window without it.
 
     32 at most, as windows after those of a thread do not count.
     """
-    order_of = _orders(length, canonical)
-    width = np.uint32(k - length + 1)
 
     @device_function
-    def minimizer(low, high, begin):
+    def minimizer(low, high, begin, length, width):
         symbols = symbols_from(low, high, begin)
-        least = order_of(symbols)
+        least = order_of(symbols, length)
         last = np.uint32(0)
-        for i in range(1, width):
-            order = order_of(np.uint64(symbols >> np.uint64(2 * i)))
+        i = np.uint32(1)
+        while i < width:
+            symbols = np.uint64(symbols >> np.uint64(2))
+            order = order_of(symbols, length)
             if order <= least:
                 least = order
-                last = np.uint32(i)
+                last = i
+            i = np.uint32(i + np.uint32(1))
         stop = min(np.uint32(begin + last + np.uint32(1)), np.uint32(32))
         end = np.uint32(begin + np.uint32(1))
         while end < stop:
-            if order_of(symbols_from(low, high, np.uint32(end + width - np.uint32(1)))) < least:
+            symbols = symbols_from(low, high, np.uint32(end + width - np.uint32(1)))
+            if order_of(symbols, length) < least:
                 break
             end = np.uint32(end + np.uint32(1))
         return np.uint32(begin + last), end
@@ -213,46 +215,43 @@ def _unlike(text, blocks, gaps, size, place, turned, low, high):
     return apart
 
 
-def look_up(
-    k: int, length: int, longer: int, canonical: bool, with_runs: bool
-) -> Callable[..., None]:
-    """The kernel for windows of k symbols and both lengths of m-mers; a thread per word of starts.
+def look_up(canonical: bool, with_runs: bool) -> Callable[..., None]:
+    """The kernel; a thread per word of starts.
 
-    Arguments: bases uint32[], starts uint32[W], text uint64[], size uint64, blocks uint32[], gaps
-    uint32[], offsets uint32[], places uint32[], prints uint8[], full uint64[], matches uint32[W],
-    runs uint32[4 n], counter uint32[1]. with_runs: ``counter`` counts the runs of matches, of which
-    the first n that are counted are written, in no order.
+    Arguments: k, length, longer uint32: the symbols of a window and of the m-mers of both levels,
+    bases uint32[], starts uint32[W], text uint64[], size uint64, blocks uint32[], gaps uint32[],
+    offsets uint32[], places uint32[], prints uint8[], full uint64[], matches uint32[W], runs
+    uint32[4 n], counter uint32[1]. with_runs: write the runs of matches, the first of a word to its
+    row, further ones, which ``counter`` counts, after the rows of all words, in no order, as far as
+    there is room.
     """
-    first_level = FIRST if length else KMERS
-    second_level = SECOND if longer else KMERS
-    minimizer = _minimizer(k, length, canonical) if length else None
-    longer_minimizer = _minimizer(k, longer, canonical) if longer else None
-    doublings = k.bit_length() - 1
-    rest = np.uint64(k - (1 << (k.bit_length() - 1)))
+    short, long = map(_minimizer, _orders(canonical))
 
     @device_function
-    def sought(low, high, begin, level):
-        """Where what is looked up begins, its length, and the first window without it."""
-        at, end, size = begin, np.uint32(begin + np.uint32(1)), np.uint32(k)
-        if length and level == FIRST:
-            at, end = minimizer(low, high, begin)
-            size = np.uint32(length)
-        if longer and level == SECOND:
-            at, end = longer_minimizer(low, high, begin)
-            size = np.uint32(longer)
-        return at, end, size
+    def sought(low, high, begin, k, symbols):
+        """Where what is looked up begins, of so many symbols, and the first window without it."""
+        at, end = begin, np.uint32(begin + np.uint32(1))
+        width = np.uint32(k - symbols + np.uint32(1))
+        if symbols < k:
+            if symbols < np.uint32(16):
+                at, end = short(low, high, begin, symbols, width)
+            else:
+                at, end = long(low, high, begin, symbols, width)
+        return at, end
 
     @device_function
-    def alike(apart):
+    def alike(apart, k):
         """uint32: the windows without a set bit."""
-        for i in range(doublings):
-            apart = np.uint64(apart | np.uint64(apart >> np.uint64(1 << i)))
-        apart = np.uint64(apart | np.uint64(apart >> rest))
+        span = np.uint32(1)
+        while np.uint32(span + span) <= k:
+            apart = np.uint64(apart | np.uint64(apart >> np.uint64(span)))
+            span = np.uint32(span + span)
+        apart = np.uint64(apart | np.uint64(apart >> np.uint64(np.uint32(k - span))))
         return np.uint32(np.uint64(~apart))
 
     def kernel(
-        bases, starts, text, size, blocks, gaps, offsets, places, prints, full, matches, runs,
-        counter,
+        k, length, longer, bases, starts, text, size, blocks, gaps, offsets, places, prints, full,
+        matches, runs, counter,
     ):  # fmt: skip
         word = np.uint32(cuda.grid(1))
         if word >= np.uint32(starts.size):
@@ -260,6 +259,7 @@ def look_up(
         windows = np.uint32(load_word(starts, word))
         pending = windows
         matched = np.uint32(0)
+        first_row = True
         origin = np.uint32(word << np.uint32(5))
         low = np.uint64(0)
         high = np.uint64(0)
@@ -268,10 +268,14 @@ def look_up(
             high = reversed_pairs(window_at(bases, np.uint32(origin + np.uint32(32))))
         while pending != np.uint32(0):
             begin = np.uint32(lowest_bit(pending))
-            level = first_level
+            level = KMERS
+            symbols = k
+            if length != np.uint32(0):
+                level = FIRST
+                symbols = length
             limit = np.uint32(32)
             while True:
-                at, end, symbols = sought(low, high, begin, level)
+                at, end = sought(low, high, begin, k, symbols)
                 end = min(end, limit)
                 spare = np.uint64(np.uint64(64) - np.uint64(2) * np.uint64(symbols))
                 here = np.uint64(symbols_from(low, high, at) << spare)
@@ -293,7 +297,12 @@ def look_up(
                 if flag == np.uint64(0):
                     break
                 limit = end
-                level = second_level if level == FIRST else KMERS
+                symbols = k
+                if level == FIRST and longer != np.uint32(0):
+                    level = SECOND
+                    symbols = longer
+                else:
+                    level = KMERS
             stop = np.uint32(load_word(offsets, np.uint64(bucket + np.uint64(1))))
             slot = np.uint32(slot & _OFFSET)
             stop = min(np.uint32(stop & _OFFSET), np.uint32(prints.size))
@@ -311,7 +320,7 @@ def look_up(
                             first = np.uint64(first + np.uint64(at))
                             first = np.uint64(first - np.uint64(64))
                     apart = _unlike(text, blocks, gaps, size, first, turned, low, high)
-                    new = np.uint32(alike(apart) & windows)
+                    new = np.uint32(alike(apart, k) & windows)
                     new = np.uint32(new & np.uint32(~matched))
                     matched = np.uint32(matched | new)
                     if with_runs:
@@ -325,15 +334,19 @@ def look_up(
                             if rising != np.uint32(0):
                                 tail = np.uint32(lowest_bit(rising))
                             new = np.uint32(new & rising)
-                            put = np.uint32(cuda.atomic.add(counter, 0, np.uint32(1)))
-                            if np.uint64(put) * np.uint64(4) < np.uint64(runs.size):
-                                spot = np.uint64(np.uint64(put) * np.uint64(4))
+                            spot = np.uint64(word)
+                            if not first_row:
+                                spot = np.uint64(cuda.atomic.add(counter, 0, np.uint32(1)))
+                                spot = np.uint64(spot + np.uint64(starts.size))
+                            first_row = False
+                            spot = np.uint64(spot * np.uint64(4))
+                            if spot < np.uint64(runs.size):
                                 runs[spot] = np.uint32(origin + head)
                                 runs[spot + np.uint64(1)] = np.uint32(origin + tail)
                                 where = np.uint64(first + np.uint64(head))
                                 step = np.uint32(1)
                                 if turned:
-                                    where = np.uint64(first + np.uint64(64 - k))
+                                    where = np.uint64(first + np.uint64(64) - np.uint64(k))
                                     where = np.uint64(where - np.uint64(head))
                                     step = np.uint32(0xFFFFFFFF)
                                 runs[spot + np.uint64(2)] = np.uint32(where)
@@ -384,32 +397,47 @@ class DeviceIndex:
         shape = self._shape
         bases, starts, matches = views
         lengths = (mers.length if mers.width else 0 for mers in (shape.mers, shape.longer))
-        kernel = made(look_up, shape.k, *lengths, shape.text.both > shape.text.size, with_runs)
+        symbols = map(np.uint32, (shape.k, *lengths))
+        kernel = made(look_up, shape.text.both > shape.text.size, with_runs)
         with_threads(kernel, starts.size, THREADS, stream)(
-            bases, starts, *self._arrays, matches, runs, counter
+            *symbols, bases, starts, *self._arrays, matches, runs, counter
         )
 
 
+@inner
+def _values(rows, i):
+    """A row as signed numbers: first window, one past the last, place, step."""
+    step = np.int64(1) if rows[i, 3] == 1 else np.int64(-1)
+    return np.int64(rows[i, 0]), np.int64(rows[i, 1]), np.int64(rows[i, 2]), step
+
+
 @njit(cache=True, nogil=True)
-def ordered_runs(rows, words, runs):
+def joined_runs(rows, further, matches, joins, runs):
     """Write the runs of the kernel to ``runs``, int64[n, 4], as ``TextIndex.match`` returns them.
 
-    rows: uint32[n, 4], each within a word. words: how many the chunk has.
+    rows: uint32[words, 4], each within a word, which has one if it has ``matches``, uint32[words].
+    further: uint32[m, 4], of words with more than one, by their first window. joins: whether runs
+    of two words may be one, of the windows of a read. Returns the number of runs.
     """
-    ends = np.zeros(words + 1, np.int64)
-    for i in range(len(rows)):
-        ends[(rows[i, 0] >> 5) + 1] += 1
-    for word in range(words):
-        ends[word + 1] += ends[word]
-    begins = ends.copy()
-    for i in range(len(rows)):
-        word = rows[i, 0] >> 5
-        at = ends[word]
-        ends[word] += 1
-        # of a word there are few
-        while at > begins[word] and runs[at - 1, 0] > rows[i, 0]:
-            runs[at] = runs[at - 1]
-            at -= 1
-        for column in range(3):
-            runs[at, column] = rows[i, column]
-        runs[at, 3] = 1 if rows[i, 3] == 1 else -1
+    count = i = 0
+    end = after = along = np.int64(-1)  # of the run so far: its end, the place and step from there
+    for word in range(len(rows)):
+        own = matches[word] != 0
+        while own or i < len(further):
+            if i < len(further) and further[i, 0] < (rows[word, 0] if own else 32 * (word + 1)):
+                begin, stop, place, step = _values(further, i)
+                i += 1
+            elif own:
+                begin, stop, place, step = _values(rows, word)
+                own = False
+            else:
+                break
+            if not (joins and begin == end and place == after and step == along):
+                if count:
+                    runs[count - 1, 1] = end
+                runs[count, 0], runs[count, 2], runs[count, 3] = begin, place, step
+                count += 1
+            end, after, along = stop, place + step * (stop - begin), step
+    if count:
+        runs[count - 1, 1] = end
+    return count

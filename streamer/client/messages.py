@@ -9,6 +9,7 @@ what several columns of a row must have in common.
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -70,11 +71,11 @@ def _sets(header: Header, names: dict[int, str]) -> Sets:
     entries = header.get("sets", [])
     try:
         _check_arrays(entries)
-        # a later daemon may send more after the targets
-        for number, targets, *_ in entries:
-            _check_arrays(targets, of=int)
-            sets[number] = tuple([names[target] for target in targets])
-    except (TypeError, ValueError, KeyError):
+        parts = [entry[1] for entry in entries]  # a later daemon may send more after it
+        _check_arrays(parts)
+        _check_arrays([*chain.from_iterable(parts)], of=int)
+        sets = {entry[0]: tuple([names[number] for number in entry[1]]) for entry in entries}
+    except (TypeError, IndexError, KeyError):
         sets = {-1: ()}
     if sets and (
         set(map(type, sets)) != {int} or not 0 <= min(sets) <= max(sets) <= schema.NO_TARGET

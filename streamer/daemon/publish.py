@@ -303,23 +303,29 @@ class Publication:
 
 
 def _named(targets: TargetSets, numbers: Iterable[int]) -> list[list[object]]:
-    return [[number, targets.names[number]] for number in numbers]
+    names = targets.names
+    return [[number, names[number]] for number in numbers]
 
 
-def _sets(targets: TargetSets, numbers: Iterable[int]) -> Header:
+def _sets(targets: TargetSets, numbers: list[int]) -> Header:
     """Sets of targets, and the names of all targets in them, once each.
 
     A large set is given by its first targets and its size.
     """
-    sets: list[list[Any]] = []
-    shown: set[int] = set()
-    for number in numbers:
-        members = targets.members_of(number)
-        first = members[:_SET_TARGETS].tolist()
-        shown.update(first)
-        more = members.size > len(first)
-        sets.append([number, first, members.size] if more else [number, first])
-    return {"sets": sets, "targets": _named(targets, sorted(shown))}
+    at = np.array(numbers, np.int64)
+    first, sizes = targets.starts[at], targets.starts[at + 1] - targets.starts[at]
+    shown = np.minimum(sizes, _SET_TARGETS)
+    ends = np.cumsum(shown)
+    rows = np.repeat(first - ends + shown, shown) + np.arange(shown.sum())
+    members = targets.members[rows]
+    listed = members.tolist()
+    sets: list[list[Any]] = [
+        [number, listed[end - size : end]]
+        for number, size, end in zip(numbers, shown.tolist(), ends.tolist(), strict=True)
+    ]
+    for row in np.flatnonzero(sizes > shown).tolist():
+        sets[row].append(int(sizes[row]))
+    return {"sets": sets, "targets": _named(targets, np.unique(members).tolist())}
 
 
 def _columns(topic: str, *values: object) -> Columns:

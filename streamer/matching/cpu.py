@@ -138,7 +138,7 @@ class CpuEngine(match_engine.MatchEngine):
         bits = self._text.match(batch.bases, batch.offsets, threads=self._threads, runs=parts)
         if not parts or self._index is None:
             return bits, NO_RUNS
-        return bits, runs_in_text(self._index, parts)
+        return bits, runs_in_text(self._index, parts, self._threads)
 
     def in_set(
         self, batch: ReadBatch, known: NDArray[np.uint8] = NOTHING_KNOWN

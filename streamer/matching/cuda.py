@@ -34,7 +34,7 @@ from streamer.dictionary.targets import Dictionary
 from streamer.matching import match_engine
 from streamer.matching.events import Bits, Events, add_bits, no_bits
 from streamer.matching.record_runs import NO_RUNS, Runs, runs_in_text, runs_of_places
-from streamer.matching.result import concatenated
+from streamer.matching.result import IN_WINDOWS, concatenated
 from streamer.matching.spec import MatchSpec
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.protocol.checksum_kernels import continue_crc32c
@@ -164,19 +164,25 @@ class PackedMatching:
     """Matches with ``engine``; packs on up to ``threads`` threads.
 
     in_text: against the index that the engine has, else against snapshots with the kernel
-    ``method``. runs: find those in the text.
+    ``method``. with_sets: makes runs of those in the text, which are found for it.
     """
 
     longest = packing.MAX_SYMBOLS
 
     def __init__(
-        self, engine: Pipeline, method: str, threads: int, *, in_text: bool, runs: bool
+        self,
+        engine: Pipeline,
+        method: str,
+        threads: int,
+        *,
+        in_text: bool,
+        with_sets: Callable[[NDArray[np.int64]], Runs] | None,
     ) -> None:
         self._engine = engine
         self._method = method
         self._threads = threads
         self._in_text = in_text
-        self._wants_runs = runs
+        self._with_sets = with_sets
         # a segment of one word that is cut takes two
         self._step = min(_STEP, engine.chunk // 64 * 32)
         assert self._step, "chunks of at least 64 symbols"
@@ -211,33 +217,33 @@ class PackedMatching:
 
     def match(
         self, batches: Sequence[ReadBatch], snapshot: Callable[[], VersionedSnapshot]
-    ) -> Iterator[tuple[Events, NDArray[np.int64]]]:
-        """Return the events of each batch, in order, and the runs in the text, if wanted."""
+    ) -> Iterator[match_engine.Found]:
+        """Return what is found of each batch, in order."""
         # of all batches, one after the other, as the chunks find them
         matches = array_pool.empty(sum(map(_words, batches)), np.uint32)
         waiting: deque[packing.PackedChunk] = deque()
         done = 0
-        runs = NO_RUNS[:, :4]
+        runs = NO_RUNS
         copied_out = partial(self._copied_out, matches)
         for stop, new in self._engine.map(copied_out, self._pieces(batches, snapshot, waiting)):
-            if new is not None:
-                runs = np.concatenate((runs, new))
+            runs = np.concatenate((runs, new)) if len(runs) else new
             while waiting and done + waiting[0].starts.size <= stop:
                 packed = waiting.popleft()
                 first, done = done, done + packed.starts.size
                 count = np.searchsorted(runs[:, 0], 32 * done)
-                own, runs = runs[:count] - np.array([32 * first, 32 * first, 0, 0]), runs[count:]
-                yield Events(packed.symbols, (packed.starts, matches[first:done])), own
+                own, runs = runs[:count] - 32 * first * IN_WINDOWS, runs[count:]
+                events = Events(packed.symbols, (packed.starts, matches[first:done]))
+                yield match_engine.Found(events, own)
 
-    def _copied_out(
-        self, matches: NDArray[np.uint32], chunk: ChunkFound
-    ) -> tuple[int, NDArray[np.int64] | None]:
+    def _copied_out(self, matches: NDArray[np.uint32], chunk: ChunkFound) -> tuple[int, Runs]:
         """Copy a result to its place in ``matches``; returns where it ends, and its runs."""
         first, stop = chunk.piece.tag
         copy_into(matches[first:stop], chunk.matches[: stop - first], self._engine.threads)
-        if chunk.runs is not None:
-            chunk.runs[:, :2] += 32 * first
-        return int(stop), chunk.runs
+        runs = NO_RUNS
+        if chunk.runs is not None and self._with_sets is not None:
+            runs = self._with_sets(chunk.runs)
+            runs[:, :2] += 32 * first
+        return int(stop), runs
 
     def _pieces(
         self,
@@ -290,7 +296,7 @@ class PackedMatching:
         chunk = packing.PackedParts(parts, self._step)
         return ChunkPiece(
             chunk, snapshot=None if self._in_text else snapshot, method=self._method,
-            runs=self._wants_runs, tag=place,
+            runs=self._with_sets is not None, tag=place,
         )  # fmt: skip
 
     def _packed(self, batch: ReadBatch) -> packing.PackedChunk:
@@ -370,8 +376,9 @@ class CudaEngine(match_engine.MatchEngine):
         self._packed: PackedMatching | None = None
         if packs:
             self._packed = PackedMatching(
-                self._engine, self._method, threads, in_text=self._in_text, runs=runs
-            )
+                self._engine, self._method, threads, in_text=self._in_text,
+                with_sets=self._with_sets if runs else None,
+            )  # fmt: skip
             self.make_batch = self._packed.pack
             self.make_together = self._packed.pack_batches
 
@@ -402,8 +409,7 @@ class CudaEngine(match_engine.MatchEngine):
     ) -> Iterator[match_engine.Found]:
         path = self._packed
         if path is not None and all(batch.symbols <= path.longest for batch in batches):
-            for events, runs in path.match(batches, snapshot):
-                yield match_engine.Found(events, self._with_sets(runs))
+            yield from path.match(batches, snapshot)
             return
         for batch in batches:
             spans = match_engine.spans_of(
@@ -418,9 +424,9 @@ class CudaEngine(match_engine.MatchEngine):
 
     def _with_sets(self, runs: NDArray[np.int64] | None) -> Runs:
         """The runs that the text has, with their target sets."""
-        if runs is None or not self._wants_runs:
+        if runs is None:
             return NO_RUNS
-        return runs_in_text(self._dictionary.index, [runs])
+        return runs_in_text(self._dictionary.index, [runs], self._engine.threads)
 
     def run(self, task: match_engine.MatchTask) -> Iterator[match_engine.SpanFound]:
         """Like ``MatchEngine.run``; with two streams, a result comes while the next span runs."""

@@ -25,29 +25,33 @@ Runs = NDArray[np.int64]
 
 NO_RUNS: Runs = np.zeros((0, 5), dtype=np.int64)
 _GRAIN = 1 << 20  # symbols worth another thread
+_RUNS_GRAIN = 1 << 12  # runs worth another thread
 _ROWS_PER_RUN = 4  # more take further steps
 _AHEAD = 16  # runs between the two prefetches of a row, and its use
 
 
-def runs_in_text(index: Index, parts: Sequence[NDArray[np.int64]]) -> Runs:
+def runs_in_text(index: Index, parts: Sequence[NDArray[np.int64]], threads: int = 1) -> Runs:
     """Add the target sets to the runs that the text of an index found, which are cut by them."""
     whole = parts[0] if len(parts) == 1 else np.concatenate([NO_RUNS[:, :4], *parts])
-    runs = np.empty((len(whole), 5), np.int64)
     if len(index.names) == 1:
-        runs[:, :4] = whole
-        runs[:, 4] = 0
-        return runs
+        return np.column_stack((whole, np.zeros(len(whole), np.int64)))
     shares = index.shares
     known = (
         index.starts, index.record_sets, shares.shared, shares.near_shared, shares.repeats,
         shares.near_repeats, shares.steps, len(index.targets),
     )  # fmt: skip
-    done, found, rows = np.zeros(2, np.int64), [NO_RUNS], _ROWS_PER_RUN * len(whole)
-    while done[0] < len(whole):
-        cut = np.empty((rows, 5), np.int64)
-        found.append(cut[: _with_sets(whole, *known, done, cut)])
-        rows *= 2  # few runs of a genome have many rows
-    return found[1] if len(found) == 2 else np.concatenate(found)
+
+    def cut_by_sets(first: int, stop: int) -> Runs:
+        runs, done = whole[first:stop], np.zeros(2, np.int64)
+        found, rows = [NO_RUNS], _ROWS_PER_RUN * len(runs)
+        while done[0] < len(runs):
+            cut = np.empty((rows, 5), np.int64)
+            found.append(cut[: _with_sets(runs, *known, done, cut)])
+            rows *= 2  # few runs of a genome have many rows
+        return found[1] if len(found) == 2 else np.concatenate(found)
+
+    found = run_ranges(cut_by_sets, 0, len(whole), threads, grain=_RUNS_GRAIN)
+    return found[0] if len(found) == 1 else np.concatenate([NO_RUNS, *found])
 
 
 def runs_of_places(
@@ -61,7 +65,7 @@ def runs_of_places(
         return rows
 
     threads = min(threads, 1 + places.size // _GRAIN)
-    return runs_in_text(index, run_ranges(found, 0, offsets.size - 1, threads))
+    return runs_in_text(index, run_ranges(found, 0, offsets.size - 1, threads), threads)
 
 
 @inner

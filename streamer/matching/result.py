@@ -17,7 +17,7 @@ from trie.snapshots.tree_bitmap import pack_events
 from trie.windows import MATCH, NO_SET
 
 _NO_CHUNKS = np.zeros((0, 2), dtype=np.int64)
-_IN_WINDOWS = np.array([1, 1, 0, 0, 0])  # the columns of runs that are windows
+IN_WINDOWS = np.array([1, 1, 0, 0, 0])  # the columns of runs that are windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class BatchResult:
             stop = start + batch.symbols
             if len(self.runs):
                 first, last = np.searchsorted(self.runs[:, 0], (start, stop))
-                runs = self.runs[first:last] - start * _IN_WINDOWS
+                runs = self.runs[first:last] - start * IN_WINDOWS
             number, base = self.number + len(results), self.base + start
             events = self.found.part(start, stop)
             results.append(

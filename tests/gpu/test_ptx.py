@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -213,14 +214,12 @@ def kmer_set_kernels(k=31, canonical=True):
 
 
 def index_kernels():
-    arguments = "u32[] u32[] u64[] u64 u32[] u32[] u32[] u32[] u8[] u64[] u32[] u32[] u32[]"
-    for name, shape in {
-        "index-short": (31, 15, 23, True, True),
-        "index-long": (31, 19, 25, True, False),
-        "index-kmers": (10, 0, 0, False, True),
-        "index-symbols": (1, 0, 0, True, True),
-    }.items():
-        yield name, (reference_index.look_up(*shape), arguments)
+    arguments = (
+        "u32 u32 u32 u32[] u32[] u64[] u64 u32[] u32[] u32[] u32[] u8[] u64[] u32[] u32[] u32[]"
+    )
+    for canonical, with_runs in product((True, False), repeat=2):
+        name = f"index-{canonical}-{with_runs}"
+        yield name, (reference_index.look_up(canonical, with_runs), arguments)
 
 
 CAPABILITIES = [pytest.param((8, 0), marks=pytest.mark.slow, id="sm_80"), (9, 0)]
@@ -234,7 +233,7 @@ KERNELS = dict(
 )  # fmt: skip
 """The kernels that keep all their words in registers."""
 
-LONG = {"index-long", "index-symbols", "pigeonhole-4", "strip-5"} | {
+LONG = {"index-False-False", "index-False-True", "pigeonhole-4", "strip-5"} | {
     name
     for name, (made, _) in KERNELS.items()
     if str(made.__module__).endswith((".paper", ".sweeping"))

@@ -29,7 +29,7 @@ READS = 8 if SIMULATED else 400
 def lockstep_warps():
     with placement.small_blocks(32, reference_index) as patch:
         # the first chunks have more runs than there is room for
-        patch.setattr(pipeline, "_SYMBOLS_PER_RUN", 1_000)
+        patch.setattr(pipeline, "_WORDS_PER_RUN", 1 << 20)
         yield
 
 
@@ -66,15 +66,35 @@ def test_windows_and_runs_are_those_of_the_text(k, canonical):
                 assert covered(index, bases, [rows]) == match.tolist()
 
 
-def test_runs_are_put_in_order_wherever_they_are_written():
+def test_runs_of_words_become_those_of_reads():
     rng = np.random.default_rng(4)
-    for count in (0, 1, 40, 900):
-        begins = rng.choice(np.arange(0, 4_000, 2), count, replace=False)
-        places, steps = rng.integers(0, 1 << 32, count), rng.choice([1, -1], count)
-        rows = np.column_stack((begins, begins + 1, places, steps))
-        runs = rng.permutation(rows)  # what an earlier chunk has left there
-        reference_index.ordered_runs(rows.astype(np.uint32), 125, runs)
-        np.testing.assert_array_equal(runs, rows[np.argsort(begins)])
+    words = 400
+    for joins in (True, False):
+        expected = []
+        at = 0
+        while (at := at + int(rng.integers(3))) < 32 * words - 1:
+            size = min(int(rng.choice((1, 5, 200))), 32 * words - at)
+            expected.append((at, at + size, rng.integers(1 << 31, 1 << 32), rng.choice([1, -1])))
+            at += size
+        cuts = [
+            (at, min(at // 32 * 32 + 32, stop), place + step * (at - begin), step)
+            for begin, stop, place, step in expected
+            for at in (begin, *range(begin // 32 * 32 + 32, stop, 32))
+        ]
+        given = rng.permutation(np.array(cuts))
+        of_word, first = np.unique(given[:, 0] // 32, return_index=True)
+        rows, matches = rng.integers(0, 9, (words, 4)), np.zeros(words, np.uint32)
+        rows[of_word], matches[of_word] = given[first], 1 << 31
+        further = np.delete(given, first, axis=0)
+        further = further[np.argsort(further[:, 0])]
+        runs = np.empty((len(cuts), 4), np.int64)
+        assert len(further) > 40
+        count = reference_index.joined_runs(
+            rows.astype(np.uint32), further.astype(np.uint32), matches, joins, runs
+        )
+        assert runs[:count].tolist() == [
+            list(map(int, row)) for row in (expected if joins else cuts)
+        ]
 
 
 def test_an_index_that_does_not_fit_is_refused_with_its_size():
