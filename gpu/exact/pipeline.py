@@ -202,19 +202,16 @@ class Slot(streams.StreamSlot):
     def download_runs(self, index: DeviceIndex, symbols: int) -> NDArray[np.int64]:
         """Wait for the runs of matches of the chunk, ascending."""
         words = packed_sizes(symbols)[1]
-        while RUN_WORDS * (words + self._count(self._run_counter)) > self.runs.size:
-            self.make_runs(words + int(self._counter[0]))
+        while RUN_WORDS * (number := words + self._count(self._run_counter)) > self.runs.size:
+            self.make_runs(number)
             self.find_in(index, symbols, with_runs=True)
-        number = words + int(self._counter[0])
         if number:
             fetch(self.runs, self._runs, self.stream, RUN_WORDS * number)
             self.stream.synchronize()
         rows = self._runs[: RUN_WORDS * number].reshape(-1, RUN_WORDS)
-        further = rows[words:]
-        further = further[np.argsort(further[:, 0])]
+        further = rows[words:][np.argsort(rows[words:, 0])]
         runs = np.empty(rows.shape, np.int64)
-        # of one symbol, the windows of a read go on in the next
-        joins = self.k > 1
+        joins = self.k > 1  # else the windows of a read go on in the next
         return runs[: joined_runs(rows[:words], further, self.matches, joins, runs)]
 
     def _count(self, counter: Any) -> int:

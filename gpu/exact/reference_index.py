@@ -230,14 +230,10 @@ def look_up(canonical: bool, with_runs: bool) -> Callable[..., None]:
     @device_function
     def sought(low, high, begin, k, symbols):
         """Where what is looked up begins, of so many symbols, and the first window without it."""
-        at, end = begin, np.uint32(begin + np.uint32(1))
         width = np.uint32(k - symbols + np.uint32(1))
-        if symbols < k:
-            if symbols < np.uint32(16):
-                at, end = short(low, high, begin, symbols, width)
-            else:
-                at, end = long(low, high, begin, symbols, width)
-        return at, end
+        if symbols < np.uint32(16):
+            return short(low, high, begin, symbols, width)
+        return long(low, high, begin, symbols, width)
 
     @device_function
     def alike(apart, k):
@@ -268,13 +264,10 @@ def look_up(canonical: bool, with_runs: bool) -> Callable[..., None]:
             high = reversed_pairs(window_at(bases, np.uint32(origin + np.uint32(32))))
         while pending != np.uint32(0):
             begin = np.uint32(lowest_bit(pending))
-            level = KMERS
-            symbols = k
-            if length != np.uint32(0):
-                level = FIRST
-                symbols = length
+            level = FIRST if length else KMERS
             limit = np.uint32(32)
             while True:
+                symbols = length if level == FIRST else longer if level == SECOND else k
                 at, end = sought(low, high, begin, k, symbols)
                 end = min(end, limit)
                 spare = np.uint64(np.uint64(64) - np.uint64(2) * np.uint64(symbols))
@@ -297,12 +290,7 @@ def look_up(canonical: bool, with_runs: bool) -> Callable[..., None]:
                 if flag == np.uint64(0):
                     break
                 limit = end
-                symbols = k
-                if level == FIRST and longer != np.uint32(0):
-                    level = SECOND
-                    symbols = longer
-                else:
-                    level = KMERS
+                level = SECOND if level == FIRST and longer else KMERS
             stop = np.uint32(load_word(offsets, np.uint64(bucket + np.uint64(1))))
             slot = np.uint32(slot & _OFFSET)
             stop = min(np.uint32(stop & _OFFSET), np.uint32(prints.size))

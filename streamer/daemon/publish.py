@@ -303,8 +303,7 @@ class Publication:
 
 
 def _named(targets: TargetSets, numbers: Iterable[int]) -> list[list[object]]:
-    names = targets.names
-    return [[number, names[number]] for number in numbers]
+    return [[number, targets.names[number]] for number in numbers]
 
 
 def _sets(targets: TargetSets, numbers: list[int]) -> Header:
@@ -316,8 +315,7 @@ def _sets(targets: TargetSets, numbers: list[int]) -> Header:
     first, sizes = targets.starts[at], targets.starts[at + 1] - targets.starts[at]
     shown = np.minimum(sizes, _SET_TARGETS)
     ends = np.cumsum(shown)
-    rows = np.repeat(first - ends + shown, shown) + np.arange(shown.sum())
-    members = targets.members[rows]
+    members = targets.members[np.repeat(first - ends + shown, shown) + np.arange(shown.sum())]
     listed = members.tolist()
     sets: list[list[Any]] = [
         [number, listed[end - size : end]]

@@ -30,6 +30,7 @@ from gpu.exact import ChunkFound, ChunkPiece, CudaEngineError, Pipeline
 from gpu.exact.chunk_match import TooManyWordNodesError
 from gpu.exact.expand import copied, copy_into, mismatched, scatter_words
 from gpu.exact.pipeline import MAX_CHUNK, check_dictionary
+from streamer.dictionary.index import Index
 from streamer.dictionary.targets import Dictionary
 from streamer.matching import match_engine
 from streamer.matching.events import Bits, Events, add_bits, no_bits
@@ -164,25 +165,19 @@ class PackedMatching:
     """Matches with ``engine``; packs on up to ``threads`` threads.
 
     in_text: against the index that the engine has, else against snapshots with the kernel
-    ``method``. with_sets: makes runs of those in the text, which are found for it.
+    ``method``. index: whose runs are found in the text, too.
     """
 
     longest = packing.MAX_SYMBOLS
 
     def __init__(
-        self,
-        engine: Pipeline,
-        method: str,
-        threads: int,
-        *,
-        in_text: bool,
-        with_sets: Callable[[NDArray[np.int64]], Runs] | None,
+        self, engine: Pipeline, method: str, threads: int, *, in_text: bool, index: Index | None
     ) -> None:
         self._engine = engine
         self._method = method
         self._threads = threads
         self._in_text = in_text
-        self._with_sets = with_sets
+        self._index = index
         # a segment of one word that is cut takes two
         self._step = min(_STEP, engine.chunk // 64 * 32)
         assert self._step, "chunks of at least 64 symbols"
@@ -239,11 +234,7 @@ class PackedMatching:
         """Copy a result to its place in ``matches``; returns where it ends, and its runs."""
         first, stop = chunk.piece.tag
         copy_into(matches[first:stop], chunk.matches[: stop - first], self._engine.threads)
-        runs = NO_RUNS
-        if chunk.runs is not None and self._with_sets is not None:
-            runs = self._with_sets(chunk.runs)
-            runs[:, :2] += 32 * first
-        return int(stop), runs
+        return int(stop), _with_sets(self._index, chunk, 32 * first, self._engine.threads)
 
     def _pieces(
         self,
@@ -296,7 +287,7 @@ class PackedMatching:
         chunk = packing.PackedParts(parts, self._step)
         return ChunkPiece(
             chunk, snapshot=None if self._in_text else snapshot, method=self._method,
-            runs=self._with_sets is not None, tag=place,
+            runs=self._index is not None, tag=place,
         )  # fmt: skip
 
     def _packed(self, batch: ReadBatch) -> packing.PackedChunk:
@@ -304,6 +295,13 @@ class PackedMatching:
             return batch.packed
         threads = min(self._threads, 1 + batch.symbols // _PER_THREAD)
         return packing.pack_chunk(batch.bases, batch.offsets, self._engine.k, threads=threads)
+
+
+def _with_sets(index: Index | None, chunk: ChunkFound, first: int, threads: int) -> Runs:
+    """The runs that were found in the text, of a chunk whose first symbol is this one."""
+    if index is None or chunk.runs is None:
+        return NO_RUNS
+    return runs_in_text(index, [chunk.runs], threads) + first * IN_WINDOWS
 
 
 def _words(batch: ReadBatch) -> int:
@@ -377,7 +375,7 @@ class CudaEngine(match_engine.MatchEngine):
         if packs:
             self._packed = PackedMatching(
                 self._engine, self._method, threads, in_text=self._in_text,
-                with_sets=self._with_sets if runs else None,
+                index=dictionary.index if runs and self._in_text else None,
             )  # fmt: skip
             self.make_batch = self._packed.pack
             self.make_together = self._packed.pack_batches
@@ -421,12 +419,6 @@ class CudaEngine(match_engine.MatchEngine):
             )
             deque(self.run(task), maxlen=0)
             yield match_engine.Found(Events(batch.symbols, bits), concatenated(parts, NO_RUNS))
-
-    def _with_sets(self, runs: NDArray[np.int64] | None) -> Runs:
-        """The runs that the text has, with their target sets."""
-        if runs is None:
-            return NO_RUNS
-        return runs_in_text(self._dictionary.index, [runs], self._engine.threads)
 
     def run(self, task: match_engine.MatchTask) -> Iterator[match_engine.SpanFound]:
         """Like ``MatchEngine.run``; with two streams, a result comes while the next span runs."""
@@ -473,10 +465,10 @@ class CudaEngine(match_engine.MatchEngine):
         stop = max(int(chunks[-1, 1]) - self._k + 1, start)
         starts = chunk.starts.copy()
         matches = starts if seeding else chunk.matches & starts
-        runs = self._with_sets(chunk.runs)
+        runs = _with_sets(self._dictionary.index, chunk, start, threads)
         if chunk.sets is not None and chunk.piece.offsets is not None:
             runs = runs_of_places(self._dictionary.index, chunk.sets, chunk.piece.offsets, threads)
-        runs[:, :2] += start
+            runs[:, :2] += start
         if chunk.words is not None and task.depths is not None and task.nodes is not None:
             depths = task.depths[start:stop]
             scatter_words(chunk.words, depths, task.nodes[start:stop], threads)

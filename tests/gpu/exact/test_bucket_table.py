@@ -50,7 +50,7 @@ def test_kmers_of_a_snapshot_are_counted(k):
 def test_packed_batches_are_shared_by_all_cards(cards, chunk):
     """Each gets a chunk that is worth it, and no more of them than fit or overlap."""
     engine = SimpleNamespace(chunk=chunk, cards=[None] * cards, k=5)
-    path = PackedMatching(engine, "default", 1, in_text=False, with_sets=None)
+    path = PackedMatching(engine, "default", 1, in_text=False, index=None)
     for words in (1, 2, 100, 1 << 16, 1 << 18, (1 << 20) - 1, 1 << 20, 1 << 23, 12_345_678):
         room = path._shared_room(words)
         assert 2 <= room <= chunk // 32

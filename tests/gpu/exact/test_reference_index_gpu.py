@@ -68,33 +68,26 @@ def test_windows_and_runs_are_those_of_the_text(k, canonical):
 
 def test_runs_of_words_become_those_of_reads():
     rng = np.random.default_rng(4)
-    words = 400
-    for joins in (True, False):
-        expected = []
-        at = 0
-        while (at := at + int(rng.integers(3))) < 32 * words - 1:
-            size = min(int(rng.choice((1, 5, 200))), 32 * words - at)
-            expected.append((at, at + size, rng.integers(1 << 31, 1 << 32), rng.choice([1, -1])))
-            at += size
-        cuts = [
-            (at, min(at // 32 * 32 + 32, stop), place + step * (at - begin), step)
-            for begin, stop, place, step in expected
-            for at in (begin, *range(begin // 32 * 32 + 32, stop, 32))
-        ]
-        given = rng.permutation(np.array(cuts))
-        of_word, first = np.unique(given[:, 0] // 32, return_index=True)
-        rows, matches = rng.integers(0, 9, (words, 4)), np.zeros(words, np.uint32)
-        rows[of_word], matches[of_word] = given[first], 1 << 31
-        further = np.delete(given, first, axis=0)
-        further = further[np.argsort(further[:, 0])]
-        runs = np.empty((len(cuts), 4), np.int64)
-        assert len(further) > 40
-        count = reference_index.joined_runs(
-            rows.astype(np.uint32), further.astype(np.uint32), matches, joins, runs
-        )
-        assert runs[:count].tolist() == [
-            list(map(int, row)) for row in (expected if joins else cuts)
-        ]
+    sizes, gaps = rng.choice((1, 5, 200), 150), rng.integers(0, 3, 150)
+    stops = np.cumsum(sizes + gaps)
+    places, steps = rng.integers(1 << 31, 1 << 32, 150), rng.choice([1, -1], 150)
+    runs = np.column_stack((stops - sizes, stops, places, steps))
+    cuts = np.array([
+        (at, min(at // 32 * 32 + 32, stop), place + step * (at - begin), step)
+        for begin, stop, place, step in runs.tolist()
+        for at in (begin, *range(begin // 32 * 32 + 32, stop, 32))
+    ])  # fmt: skip
+    given = rng.permutation(cuts)
+    words, first = np.unique(given[:, 0] // 32, return_index=True)
+    rows, matches = rng.integers(0, 9, (words[-1] + 1, 4)), np.zeros(words[-1] + 1, np.uint32)
+    rows[words], matches[words] = given[first], 1 << 31
+    further = np.delete(given, first, axis=0)
+    further = further[np.argsort(further[:, 0])].astype(np.uint32)
+    found = np.empty((len(cuts), 4), np.int64)
+    for joins, expected in ((True, runs), (False, cuts)):
+        kernel = reference_index.joined_runs
+        count = kernel(rows.astype(np.uint32), further, matches, joins, found)
+        np.testing.assert_array_equal(found[:count], expected)
 
 
 def test_an_index_that_does_not_fit_is_refused_with_its_size():
