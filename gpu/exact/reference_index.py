@@ -400,26 +400,25 @@ def _values(rows, i):
 
 
 @njit(cache=True, nogil=True)
-def joined_runs(rows, further, matches, joins, runs):
+def joined_runs(rows, matches, further, joins, runs):
     """Write the runs of the kernel to ``runs``, int64[n, 4], as ``TextIndex.match`` returns them.
 
-    rows: uint32[words, 4], each within a word, which has one if it has ``matches``, uint32[words].
-    further: uint32[m, 4], of words with more than one, by their first window. joins: whether runs
-    of two words may be one, of the windows of a read. Returns the number of runs.
+    rows: uint32[words, 4], of consecutive words, each of which has one if it has ``matches``,
+    uint32[words]. further: uint32[m, 4], of words with more than one, by their first window. joins:
+    whether runs of two words may be one, of the windows of a read. Returns the number of runs.
     """
     count = i = 0
     end = after = along = np.int64(-1)  # of the run so far: its end, the place and step from there
     for word in range(len(rows)):
         own = matches[word] != 0
-        while own or i < len(further):
-            if i < len(further) and further[i, 0] < (rows[word, 0] if own else 32 * (word + 1)):
-                begin, stop, place, step = _values(further, i)
-                i += 1
-            elif own:
+        last = np.int64(rows[word, 0]) | 31 if own else -1
+        while own or (i < len(further) and further[i, 0] <= last):
+            if own and not (i < len(further) and further[i, 0] < rows[word, 0]):
                 begin, stop, place, step = _values(rows, word)
                 own = False
             else:
-                break
+                begin, stop, place, step = _values(further, i)
+                i += 1
             if not (joins and begin == end and place == after and step == along):
                 if count:
                     runs[count - 1, 1] = end

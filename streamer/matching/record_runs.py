@@ -27,6 +27,7 @@ NO_RUNS: Runs = np.zeros((0, 5), dtype=np.int64)
 _GRAIN = 1 << 20  # symbols worth another thread
 _RUNS_GRAIN = 1 << 12  # runs worth another thread
 _ROWS_PER_RUN = 4  # more take further steps
+_FEW = 1 << 8  # rows that are searched without their table
 _AHEAD = 16  # runs between the two prefetches of a row, and its use
 
 
@@ -36,8 +37,11 @@ def runs_in_text(index: Index, parts: Sequence[NDArray[np.int64]], threads: int 
     if len(index.names) == 1:
         return np.column_stack((whole, np.zeros(len(whole), np.int64)))
     shares = index.shares
+    near_shared = shares.near_shared
+    if shares.shared[0].size <= _FEW:
+        near_shared = near_shared[:0]  # these rows are in the cache, their table is not
     known = (
-        index.starts, index.record_sets, shares.shared, shares.near_shared, shares.repeats,
+        index.starts, index.record_sets, shares.shared, near_shared, shares.repeats,
         shares.near_repeats, shares.steps, len(index.targets),
     )  # fmt: skip
 

@@ -30,12 +30,13 @@ def lockstep_warps():
     with placement.small_blocks(32, reference_index) as patch:
         # the first chunks have more runs than there is room for
         patch.setattr(pipeline, "_WORDS_PER_RUN", 1 << 20)
+        patch.setattr(pipeline, "_JOINED_GRAIN", 4)
         yield
 
 
 def matched(index, strands, batches, *, runs):
     """The match bits of each batch, its windows' starts and its runs."""
-    engine = Pipeline(index.k, strands, chunk=1 << 18)
+    engine = Pipeline(index.k, strands, chunk=1 << 18, threads=3)
     engine.load_index(index)
     pieces = (ChunkPiece(*batch, runs=runs) for batch in batches)
     found = list(engine.map(lambda one: (one.matches.copy(), one.starts.copy(), one.runs), pieces))
@@ -86,7 +87,7 @@ def test_runs_of_words_become_those_of_reads():
     found = np.empty((len(cuts), 4), np.int64)
     for joins, expected in ((True, runs), (False, cuts)):
         kernel = reference_index.joined_runs
-        count = kernel(rows.astype(np.uint32), further, matches, joins, found)
+        count = kernel(rows.astype(np.uint32), matches, further, joins, found)
         np.testing.assert_array_equal(found[:count], expected)
 
 
