@@ -1,9 +1,9 @@
 """The daemon from socket to feed: bases a second from producers to a subscriber.
 
 Producers, daemon and subscriber are separate processes on this machine, over loopback. A producer
-makes one batch, with an index batches of 32 MB, and sends them repeatedly, encoding each every
-time. The clock runs from the first batch sent to the last ``read`` message at the subscriber, which
-receives and checks all of them.
+makes one batch, or with an index different ones of 32 MB together, and sends them again and again,
+encoding each every time. The clock runs from the first batch sent to the last ``read`` message at
+the subscriber, which receives and checks all of them.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ def daemon(
                 count = max(1, bases // (producers * size))
                 row: Row = {"transport": transport, "durability": durability}
                 row |= {"producers": producers, "batch bytes": size}
-                made = (1 << 25) // size if index else 1  # an index is larger than any cache
+                made = (
+                    max(1, (1 << 25) // size) if index else 1
+                )  # an index is larger than any cache
                 row |= _measured(endpoints, busy, genome, producers, size, count, made)
                 row["disk alone s"] = None
                 if durability == "fsync":

@@ -61,7 +61,7 @@ _PER_THREAD = 1 << 21
 LAY_WORDS = 1 << 17
 _JOINED_GRAIN = 1 << 15  # words worth another thread to join their runs
 WORDS_STEP = 1 << 20  # event words to allocate at a time
-_WORDS_PER_RUN = 8  # at least, of runs that are not the first of a word, in most chunks
+_WORDS_PER_RUN = 8  # for each run that is not the first of its word, at least, in most chunks
 
 
 def pinned_arrays(max_symbols: int) -> PackedArrays:
@@ -201,7 +201,7 @@ class Slot(streams.StreamSlot):
             index.launch(views, self.runs, self._run_counter, self.stream, with_runs=with_runs)
 
     def download_runs(self, index: DeviceIndex, symbols: int, threads: int) -> NDArray[np.int64]:
-        """Wait for the runs of matches of the chunk, ascending."""
+        """Wait for the runs of matches of the chunk, ascending; its matches have been fetched."""
         words = packed_sizes(symbols)[1]
         while RUN_WORDS * (number := words + self._count(self._run_counter)) > self.runs.size:
             self.make_runs(number)
@@ -210,15 +210,13 @@ class Slot(streams.StreamSlot):
             fetch(self.runs, self._runs, self.stream, RUN_WORDS * number)
             self.stream.synchronize()
         rows = self._runs[: RUN_WORDS * number].reshape(-1, RUN_WORDS)
+        begins = rows[words:, 0] >> 5
 
         def joined(first: int, stop: int) -> NDArray[np.int64]:
-            begins = rows[words:, 0] >> 5
             further = rows[words:][(begins >= first) & (begins < stop)]
             further = further[np.argsort(further[:, 0])]
             runs = np.empty((stop - first + len(further), RUN_WORDS), np.int64)
-            own = rows[first:stop], self.matches[first:stop]
-            joins = self.k > 1  # else the windows of a read go on in the next
-            return runs[: joined_runs(*own, further, joins, runs)]
+            return runs[: joined_runs(rows[first:stop], self.matches[first:stop], further, runs)]
 
         parts = run_ranges(joined, 0, words, threads, grain=_JOINED_GRAIN)
         return np.concatenate([np.empty((0, RUN_WORDS), np.int64), *parts])

@@ -218,12 +218,12 @@ def _unlike(text, blocks, gaps, size, place, turned, low, high):
 def look_up(canonical: bool, with_runs: bool) -> Callable[..., None]:
     """The kernel; a thread per word of starts.
 
-    Arguments: k, length, longer uint32: the symbols of a window and of the m-mers of both levels,
-    bases uint32[], starts uint32[W], text uint64[], size uint64, blocks uint32[], gaps uint32[],
-    offsets uint32[], places uint32[], prints uint8[], full uint64[], matches uint32[W], runs
-    uint32[4 n], counter uint32[1]. with_runs: write the runs of matches, the first of a word to its
-    row, further ones, which ``counter`` counts, after the rows of all words, in no order, as far as
-    there is room.
+    Arguments: k, length, longer uint32: the symbols of a window and of the m-mers of both levels, 0
+    for a level without any, bases uint32[], starts uint32[W], text uint64[], size uint64, blocks
+    uint32[], gaps uint32[], offsets uint32[], places uint32[], prints uint8[], full uint64[],
+    matches uint32[W], runs uint32[4 n], counter uint32[1], 0. with_runs: write the runs of matches,
+    the first of a word to its row, further ones, which ``counter`` counts, after the rows of all
+    words, in no order, as far as there is room.
     """
     short, long = map(_minimizer, _orders(canonical))
 
@@ -400,12 +400,12 @@ def _values(rows, i):
 
 
 @njit(cache=True, nogil=True)
-def joined_runs(rows, matches, further, joins, runs):
-    """Write the runs of the kernel to ``runs``, int64[n, 4], as ``TextIndex.match`` returns them.
+def joined_runs(rows, matches, further, runs):
+    """Join the runs of the kernel to those of ``TextIndex.match``; returns their number.
 
     rows: uint32[words, 4], of consecutive words, each of which has one if it has ``matches``,
-    uint32[words]. further: uint32[m, 4], of words with more than one, by their first window. joins:
-    whether runs of two words may be one, of the windows of a read. Returns the number of runs.
+    uint32[words]. further: uint32[m, 4], of words with more than one, ascending by first window.
+    runs: int64[words + m, 4], to write them to.
     """
     count = i = 0
     end = after = along = np.int64(-1)  # of the run so far: its end, the place and step from there
@@ -419,7 +419,7 @@ def joined_runs(rows, matches, further, joins, runs):
             else:
                 begin, stop, place, step = _values(further, i)
                 i += 1
-            if not (joins and begin == end and place == after and step == along):
+            if not (begin == end and place == after and step == along):
                 if count:
                     runs[count - 1, 1] = end
                 runs[count, 0], runs[count, 2], runs[count, 3] = begin, place, step

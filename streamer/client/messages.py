@@ -71,7 +71,7 @@ def _sets(header: Header, names: dict[int, str]) -> Sets:
     entries = header.get("sets", [])
     try:
         _check_arrays(entries)
-        parts = [entry[1] for entry in entries]  # a later daemon may send more after it
+        parts = [entry[1] for entry in entries]  # a later daemon may send more after the targets
         _check_arrays(parts)
         _check_arrays([*chain.from_iterable(parts)], of=int)
         sets = {entry[0]: tuple([names[number] for number in entry[1]]) for entry in entries}

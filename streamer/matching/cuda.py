@@ -165,7 +165,7 @@ class PackedMatching:
     """Matches with ``engine``; packs on up to ``threads`` threads.
 
     in_text: against the index that the engine has, else against snapshots with the kernel
-    ``method``. index: whose runs are found in the text, too.
+    ``method``. index: runs along its text are found, too; None: only bits.
     """
 
     longest = packing.MAX_SYMBOLS
@@ -298,7 +298,7 @@ class PackedMatching:
 
 
 def _with_sets(index: Index | None, chunk: ChunkFound, first: int, threads: int) -> Runs:
-    """The runs that were found in the text, of a chunk whose first symbol is this one."""
+    """The runs of a chunk in the text, with their target sets; first: its place in the batches."""
     if index is None or chunk.runs is None:
         return NO_RUNS
     return runs_in_text(index, [chunk.runs], threads) + first * IN_WINDOWS

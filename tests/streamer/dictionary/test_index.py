@@ -87,7 +87,8 @@ def test_targets_are_those_of_the_kmers(
         assert len(rows) > sum(map(len, runs))
         with monkeypatch.context() as patch:
             patch.setattr(record_runs, "_ROWS_PER_RUN", 1)
-            assert (runs_in_text(index, runs) == rows).all()
+            patch.setattr(record_runs, "_RUNS_GRAIN", 1)
+            assert (runs_in_text(index, runs, 3) == rows).all()
         for begin, stop, *_, number in rows.tolist():
             sets[begin:stop] = number
         for start, kmer in windows(bases, offsets, k, canonical=strands != "forward"):
