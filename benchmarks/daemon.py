@@ -89,9 +89,8 @@ def daemon(
                 count = max(1, bases // (producers * size))
                 row: Row = {"transport": transport, "durability": durability}
                 row |= {"producers": producers, "batch bytes": size}
-                made = (
-                    max(1, (1 << 25) // size) if index else 1
-                )  # an index is larger than any cache
+                # an index is larger than any cache
+                made = max(1, (1 << 25) // size) if index else 1
                 row |= _measured(endpoints, busy, genome, producers, size, count, made)
                 row["disk alone s"] = None
                 if durability == "fsync":

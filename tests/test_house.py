@@ -37,7 +37,7 @@ TEXTS = {dotted(path): (ROOT / path).read_text() for path in PATHS}
 FACES = {dotted(path) for path in PATHS if path.stem == "__init__"}
 
 # Lower a budget when there is room; raise it only with the reason in the commit.
-LINES = 83_783
+LINES = 83_782
 TEST_LINES = 62_618
 COUNT = 430
 IMPORT_SHARE = 0.0538

@@ -229,7 +229,7 @@ def look_up(canonical: bool, with_runs: bool) -> Callable[..., None]:
 
     @device_function
     def sought(low, high, begin, k, symbols):
-        """Where what is looked up begins, of so many symbols, and the first window without it."""
+        """Where the m-mer, or k-mer, to look up begins, and the first window without it."""
         width = np.uint32(k - symbols + np.uint32(1))
         if symbols < np.uint32(16):
             return short(low, high, begin, symbols, width)
@@ -420,11 +420,8 @@ def joined_runs(rows, matches, further, runs):
                 begin, stop, place, step = _values(further, i)
                 i += 1
             if not (begin == end and place == after and step == along):
-                if count:
-                    runs[count - 1, 1] = end
                 runs[count, 0], runs[count, 2], runs[count, 3] = begin, place, step
                 count += 1
+            runs[count - 1, 1] = stop
             end, after, along = stop, place + step * (stop - begin), step
-    if count:
-        runs[count - 1, 1] = end
     return count

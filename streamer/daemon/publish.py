@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import msgpack
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from streamer.daemon.batch_record import Matched
 from streamer.daemon.layout import LAID_OUT, Laid, distinct, lay_out
 from streamer.daemon.stored_messages import BATCH, DICTIONARY, SETTLED, Content
-from streamer.dictionary.target_sets import TargetSets
+from streamer.dictionary.target_sets import TargetSets, bounds_of
 from streamer.dictionary.targets import Dictionary
 from streamer.errors import StreamerError
 from streamer.journal.record import Record
@@ -314,12 +315,12 @@ def _sets(targets: TargetSets, numbers: list[int]) -> Header:
     at = np.array(numbers, np.int64)
     first, sizes = targets.starts[at], targets.starts[at + 1] - targets.starts[at]
     shown = np.minimum(sizes, _SET_TARGETS)
-    ends = np.cumsum(shown)
-    members = targets.members[np.repeat(first - ends + shown, shown) + np.arange(shown.sum())]
-    listed = members.tolist()
+    bounds = bounds_of(shown)
+    members = targets.members[np.repeat(first - bounds[:-1], shown) + np.arange(bounds[-1])]
+    listed, cuts = members.tolist(), bounds.tolist()
     sets: list[list[Any]] = [
-        [number, listed[end - size : end]]
-        for number, size, end in zip(numbers, shown.tolist(), ends.tolist(), strict=True)
+        [number, listed[begin:end]]
+        for number, (begin, end) in zip(numbers, pairwise(cuts), strict=True)
     ]
     for row in np.flatnonzero(sizes > shown).tolist():
         sets[row].append(int(sizes[row]))

@@ -234,7 +234,7 @@ class PackedMatching:
         """Copy a result to its place in ``matches``; returns where it ends, and its runs."""
         first, stop = chunk.piece.tag
         copy_into(matches[first:stop], chunk.matches[: stop - first], self._engine.threads)
-        return int(stop), _with_sets(self._index, chunk, 32 * first, self._engine.threads)
+        return int(stop), _runs_of(self._index, chunk, 32 * first, self._engine.threads)
 
     def _pieces(
         self,
@@ -297,11 +297,15 @@ class PackedMatching:
         return packing.pack_chunk(batch.bases, batch.offsets, self._engine.k, threads=threads)
 
 
-def _with_sets(index: Index | None, chunk: ChunkFound, first: int, threads: int) -> Runs:
-    """The runs of a chunk in the text, with their target sets; first: its place in the batches."""
-    if index is None or chunk.runs is None:
+def _runs_of(index: Index | None, chunk: ChunkFound, first: int, threads: int) -> Runs:
+    """The runs of a chunk, if any were sought; first: its place in the batches."""
+    if index is not None and chunk.runs is not None:
+        runs = runs_in_text(index, [chunk.runs], threads)
+    elif index is not None and chunk.sets is not None and chunk.piece.offsets is not None:
+        runs = runs_of_places(index, chunk.sets, chunk.piece.offsets, threads)
+    else:
         return NO_RUNS
-    return runs_in_text(index, [chunk.runs], threads) + first * IN_WINDOWS
+    return runs + first * IN_WINDOWS
 
 
 def _words(batch: ReadBatch) -> int:
@@ -465,10 +469,7 @@ class CudaEngine(match_engine.MatchEngine):
         stop = max(int(chunks[-1, 1]) - self._k + 1, start)
         starts = chunk.starts.copy()
         matches = starts if seeding else chunk.matches & starts
-        runs = _with_sets(self._dictionary.index, chunk, start, threads)
-        if chunk.sets is not None and chunk.piece.offsets is not None:
-            runs = runs_of_places(self._dictionary.index, chunk.sets, chunk.piece.offsets, threads)
-            runs[:, :2] += start
+        runs = _runs_of(self._dictionary.index, chunk, start, threads)
         if chunk.words is not None and task.depths is not None and task.nodes is not None:
             depths = task.depths[start:stop]
             scatter_words(chunk.words, depths, task.nodes[start:stop], threads)
