@@ -59,7 +59,6 @@ PackedArrays = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 _PER_THREAD = 1 << 21
 # words of ``starts`` worth another thread: their 1.5 MB take three times as long as waking it
 LAY_WORDS = 1 << 17
-_JOINED_GRAIN = 1 << 15  # words worth another thread to join their runs
 WORDS_STEP = 1 << 20  # event words to allocate at a time
 _WORDS_PER_RUN = 8  # for each run that is not the first of its word, at least, in most chunks
 
@@ -200,7 +199,7 @@ class Slot(streams.StreamSlot):
         if symbols:
             index.launch(views, self.runs, self._run_counter, self.stream, with_runs=with_runs)
 
-    def download_runs(self, index: DeviceIndex, symbols: int, threads: int) -> NDArray[np.int64]:
+    def download_runs(self, index: DeviceIndex, symbols: int) -> NDArray[np.int64]:
         """Wait for the runs of matches of the chunk, ascending; its matches have been fetched."""
         words = packed_sizes(symbols)[1]
         while RUN_WORDS * (number := words + self._count(self._run_counter)) > self.runs.size:
@@ -210,16 +209,8 @@ class Slot(streams.StreamSlot):
             fetch(self.runs, self._runs, self.stream, RUN_WORDS * number)
             self.stream.synchronize()
         rows = self._runs[: RUN_WORDS * number].reshape(-1, RUN_WORDS)
-        begins = rows[words:, 0] >> 5
-
-        def joined(first: int, stop: int) -> NDArray[np.int64]:
-            further = rows[words:][(begins >= first) & (begins < stop)]
-            further = further[np.argsort(further[:, 0])]
-            runs = np.empty((stop - first + len(further), RUN_WORDS), np.int64)
-            return runs[: joined_runs(rows[first:stop], self.matches[first:stop], further, runs)]
-
-        parts = run_ranges(joined, 0, words, threads, grain=_JOINED_GRAIN)
-        return np.concatenate([np.empty((0, RUN_WORDS), np.int64), *parts])
+        runs = np.empty((number, RUN_WORDS), np.int64)
+        return runs[: joined_runs(rows, self.matches[:words], runs)]
 
     def _count(self, counter: Any) -> int:
         """Wait for what the kernels of the chunk counted."""
@@ -551,7 +542,7 @@ class ExactFlight(streams.Flight[ChunkFound]):
         runs = None
         if piece.runs and self.card.index is not None:
             with self.bar("DtoH"):
-                runs = slot.download_runs(self.card.index, symbols, self.card.threads)
+                runs = slot.download_runs(self.card.index, symbols)
         slot.tree = None
         used = packed_sizes(symbols)[1]
         starts, matches = self._source()[1][:used], slot.matches[:used]

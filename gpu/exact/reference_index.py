@@ -400,25 +400,35 @@ def _values(rows, i):
 
 
 @njit(cache=True, nogil=True)
-def joined_runs(rows, matches, further, runs):
+def joined_runs(rows, matches, runs):
     """Join the runs of the kernel to those of ``TextIndex.match``; returns their number.
 
-    rows: uint32[words, 4], of consecutive words, each of which has one if it has ``matches``,
-    uint32[words]. further: uint32[m, 4], of words with more than one, ascending by first window.
-    runs: int64[words + m, 4], to write them to.
+    rows: uint32[words + m, 4], one for each word that has ``matches``, uint32[words], and m of
+    words with more than one, in no order. runs: int64[words + m, 4], to write them to.
     """
-    count = i = 0
+    words = len(matches)
+    newest, before = np.full(words, -1, np.int32), np.empty(len(rows), np.int32)
+    for i in range(words, len(rows)):
+        word = rows[i, 0] >> 5
+        before[i], newest[word] = newest[word], i
+    here = np.empty(32, np.int64)  # the rows of a word, ascending
+    count = 0
     end = after = along = np.int64(-1)  # of the run so far: its end, the place and step from there
-    for word in range(len(rows)):
-        own = matches[word] != 0
-        last = np.int64(rows[word, 0]) | 31 if own else -1
-        while own or (i < len(further) and further[i, 0] <= last):
-            if own and not (i < len(further) and further[i, 0] < rows[word, 0]):
-                begin, stop, place, step = _values(rows, word)
-                own = False
-            else:
-                begin, stop, place, step = _values(further, i)
-                i += 1
+    for word in range(words):
+        if matches[word] == 0:
+            continue
+        here[0], size = word, 1
+        i = np.int64(newest[word])
+        while i >= 0:
+            at = size
+            while at > 0 and rows[here[at - 1], 0] > rows[i, 0]:
+                here[at] = here[at - 1]
+                at -= 1
+            here[at] = i
+            size += 1
+            i = np.int64(before[i])
+        for i in here[:size]:
+            begin, stop, place, step = _values(rows, i)
             if not (begin == end and place == after and step == along):
                 runs[count, 0], runs[count, 2], runs[count, 3] = begin, place, step
                 count += 1
