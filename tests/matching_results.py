@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamer.dictionary.targets import Dictionary
+from streamer.matching import reports
 from streamer.matching.matcher import Start
 from streamer.sequences.read_batch import ReadBatch
 
@@ -19,6 +20,15 @@ def dictionary_of(records, k, strands):
     if not records:
         return Dictionary.empty(k, strands)
     return Dictionary.from_batches([batch_of(records)], k, strands)
+
+
+def intervals_by_event(result):
+    """The intervals of matches and of mismatches, with the columns of the feed."""
+    rows = reports.intervals(result)
+    rows["read"], events = rows["read"].astype(np.uint32), rows.pop("event")
+    hits, misses = ({name: v[events == e] for name, v in rows.items()} for e in EVENTS)
+    del misses["target"]
+    return hits, misses
 
 
 def rows_of(results, targets):

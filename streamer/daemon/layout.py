@@ -1,9 +1,8 @@
 """Lays out the frames of ``match``, ``mismatch`` and ``read`` of a group of batches.
 
-If all matches of a batch have the same target set, two bits for each symbol determine these topics,
-and one kernel lays out all such batches. The others are laid out from their reports. Either way a
-topic becomes frames in memory, the names of the reads and then its columns, which are sent without
-a copy.
+Two bits for each symbol, and the runs of windows with the same target set if there are several,
+determine these topics. One kernel lays out all batches; each topic becomes frames in memory, the
+names of the reads and then its columns, which are sent without a copy.
 
 Without the GIL the kernel passes over the bits of all batches: it counts the starts of runs of
 windows (an upper bound of the rows), allocates all columns, writes them in one pass, run by run,
@@ -14,26 +13,25 @@ and computes their checksums:
     names read length windows matches mismatches skipped best_target              read
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
 from streamer.daemon.batch_record import Matched
-from streamer.matching import reports
-from streamer.matching.events import runs, summarize
+from streamer.matching.events import best_targets, kept_zeros, runs, summarize
+from streamer.matching.record_runs import NO_RUNS
+from streamer.matching.reports import only_target
 from streamer.protocol.checksum_kernels import continue_crc32c
 from streamer.protocol.schema import TOPICS
 from streamer.protocol.transport.frames import Placed
 from streamer.protocol.wire import crc32c, crc32c_address
 from trie.cpu.intrinsics import array_address, pointer, popcount, word_at
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_all, usable_cores
 from trie.windows import NO_SET
 
 # mypy: no-check-untyped-defs
@@ -54,8 +52,11 @@ _MATCH, _MISMATCH, _READS = (first for first, _ in _PARTS)
 _KERNEL_ROW_BYTES = tuple(width for widths in _WIDTHS for width in widths)
 
 # columns of the kernel's input table
-_STARTS, _MATCHES, _BYTES, _OFFSETS, _COUNT, _K, _SET, _TARGET, _NAMES, _NAME_BYTES = range(10)
-TABLE = 10
+(
+    _STARTS, _MATCHES, _BYTES, _OFFSETS, _COUNT, _K, _SET, _TARGET, _NAMES, _NAME_BYTES, _RUNS,
+    _RUN_COUNT,
+) = range(12)  # fmt: skip
+TABLE = 12
 # columns of its results
 _WINDOWS, _HITS, _SKIPPED, _ON_TARGET, _HIT_ROWS, _MISS_ROWS, _CRCS = range(7)
 _RESULTS = _CRCS + len(LAID_OUT)
@@ -65,10 +66,10 @@ _ONE = np.uint64(1)
 
 
 @njit(cache=True)
-def describe(table, batch, starts, matches, offsets, names, k, default_set, target):
+def describe(table, batch, starts, matches, offsets, names, by_run, k, default_set, target):
     """Put a batch into the table, in a tenth of the time that NumPy takes to give the addresses.
 
-    starts, matches: uint8, at least eight bytes.
+    starts, matches: uint8, at least eight bytes. by_run: int64[runs, 5], empty for one target set.
     """
     row = table[batch]
     row[_STARTS] = starts.ctypes.data
@@ -81,6 +82,8 @@ def describe(table, batch, starts, matches, offsets, names, k, default_set, targ
     row[_TARGET] = target
     row[_NAMES] = names.ctypes.data
     row[_NAME_BYTES] = names.size
+    row[_RUNS] = by_run.ctypes.data
+    row[_RUN_COUNT] = len(by_run)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -146,11 +149,11 @@ def _places(table, frames, intervals):
         hits = np.int64(0)
         misses = np.int64(0)
         if intervals:
-            # a run that crosses into the next read counts in both
+            # a run that crosses into the next read counts in both; a target set begins and ends
             starts = carray(_at(row[_STARTS]), row[_BYTES], np.uint8)
             matches = carray(_at(row[_MATCHES]), row[_BYTES], np.uint8)
             hits, misses = _count_runs(starts, matches)
-            hits += reads
+            hits += reads + 2 * row[_RUN_COUNT]
             misses += reads
         for frame in range(FRAMES):
             rows = hits if frame < _MISMATCH else misses if frame < _READS else reads
@@ -177,18 +180,18 @@ def checksums(crc, frames, sums):
 
 
 @njit(cache=True, nogil=True)
-def lay_out_all(table, crc, intervals):
+def lay_out_all(table, crc, intervals, set_starts, members, by_set, by_target):
     """Lay out all batches: the memory with all columns, the results of each batch, and its frames.
 
-    table: int64[batches, TABLE], filled by ``describe``. crc: ``crc32c_address``, or 0. Returns
+    table: int64[batches, TABLE], filled by ``describe``. crc: ``crc32c_address``, or 0. set_starts,
+    members, by_set, by_target: as ``best_targets`` takes sets, members, counts and tally. Returns
     uint8[bytes]; int64[batches, 9]: windows, matches, skipped windows, reads on target, rows of
     ``match`` and of ``mismatch``, a checksum for each topic; int64[batches, FRAMES, 2]: address and
     bytes of each frame.
     """
     batches = table.shape[0]
     counts = np.zeros((batches, _RESULTS), np.int64)
-    no_runs, no_targets = np.zeros((0, 5), np.int64), np.zeros(0, np.uint32)
-    no_events = np.zeros(0, np.uint8)
+    no_targets, no_events = np.zeros(0, np.uint32), np.zeros(0, np.uint8)
     frames = np.empty((batches, FRAMES, 2), np.int64)
     memory = np.empty(_places(table, frames, intervals) + _LINE, np.uint8)
     base = np.int64(memory.ctypes.data)
@@ -202,6 +205,7 @@ def lay_out_all(table, crc, intervals):
         starts = carray(_at(row[_STARTS]), row[_BYTES], np.uint8)
         matches = carray(_at(row[_MATCHES]), row[_BYTES], np.uint8)
         offsets = carray(_at(row[_OFFSETS]), row[_COUNT] + 1, np.int64)
+        by_run = carray(_at(row[_RUNS]), (row[_RUN_COUNT], np.int64(5)), np.int64)
         numbers = _column(memory, base, mine[_READS + 1], np.uint32)
         for read in range(row[_COUNT]):
             numbers[read] = read
@@ -213,7 +217,7 @@ def lay_out_all(table, crc, intervals):
                 matches,
                 offsets,
                 row[_K],
-                no_runs,
+                by_run,
                 np.uint32(row[_SET]),
                 row[_TARGET],
                 0,
@@ -234,6 +238,13 @@ def lay_out_all(table, crc, intervals):
             counts[batch, at] = counted[at]
         if row[_TARGET] < 0:
             counts[batch, _ON_TARGET] = 0
+        if len(by_run):
+            most = np.empty(row[_COUNT], np.int64)
+            best_targets(
+                by_run, offsets, set_starts, members, by_set, by_target, 0, row[_COUNT], rows[5],
+                most,
+            )  # fmt: skip
+            counts[batch, _ON_TARGET] = (rows[5] >= 0).sum()
         for frame in range(FRAMES):
             if frame in (_MATCH, _MISMATCH, _READS):
                 mine[frame, 0] = row[_NAMES]
@@ -248,9 +259,15 @@ def lay_out_all(table, crc, intervals):
 _DESCRIBED = {name: [(c.name, c.type_name) for c in TOPICS[name].columns] for name in LAID_OUT}
 _ROW_BYTES = {name: sum(c.dtype.itemsize for c in TOPICS[name].columns) for name in LAID_OUT}
 _FRAME_BYTES = 16
-# for batches laid out from reports
-_THREADS = 4
-_PER_THREAD = 1 << 20
+
+
+class Sums(NamedTuple):
+    """Totals of a batch: windows, matching ones, those with a gap code, and reads with a match."""
+
+    windows: int
+    matches: int
+    skipped: int
+    reads_on_target: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +280,7 @@ class Laid:
     all memory alive.
     """
 
-    sums: reports.Sums
+    sums: Sums
     name_bytes: int
     rows: dict[str, int]
     targets: dict[str, list[int]]
@@ -292,73 +309,53 @@ class Laid:
 def lay_out(group: Sequence[Matched], *, intervals: bool) -> list[Laid]:
     """The frames of each batch; those of ``match`` and ``mismatch`` only with ``intervals``.
 
-    A single thread lays out all batches with one target set: it processes 20 billion symbols a
-    second, and waking another thread takes as long as a million symbols.
+    All were matched against one dictionary. A single thread processes 20 billion symbols a second
+    of one target set, and waking another thread takes as long as a million symbols.
     """
-    from_bits = _lay_out_bits([m for m in group if m.result.has_one_set], intervals)
-    others = [m for m in group if not m.result.has_one_set]
-    symbols = sum(m.result.batch.symbols for m in others)
-    threads = min(_THREADS, usable_cores() // 2, symbols // _PER_THREAD)
-    from_reports = iter(run_all([partial(_lay_out_reports, m, intervals) for m in others], threads))
-    return [next(from_bits if m.result.has_one_set else from_reports) for m in group]
-
-
-def _lay_out_bits(group: Sequence[Matched], intervals: bool) -> Iterator[Laid]:
     if not group:
-        return
+        return []
     table = np.empty((len(group), TABLE), np.int64)
     inputs: list[Any] = []
     only: list[tuple[int, int]] = []
+    targets = group[0].dictionary.targets
     for at, matched in enumerate(group):
         result, names = matched.result, np.frombuffer(matched.accepted.names, np.uint8)
-        default_set = int(result.default_set)
-        target = reports.only_target(result, matched.dictionary.targets)
-        arrays = (*result.found.bytes_of_bits, result.batch.offsets, names)
+        default_set, target = int(result.default_set), only_target(result, targets)
+        cut = NO_RUNS if result.has_one_set else np.ascontiguousarray(result.runs)
+        arrays = (*result.found.bytes_of_bits, result.batch.offsets, names, cut)
         describe(table, at, *arrays, result.k, default_set, target)
         inputs.append(arrays)
         only.append((default_set, target))
-    memory, counts, frames = lay_out_all(table, np.uint64(crc32c_address()), intervals)
-    owner = (memory, frames, inputs)
-    address = frames.ctypes.data
-    for matched, (default_set, target), numbers in zip(group, only, counts.tolist(), strict=True):
+    memory, counts, frames = lay_out_all(
+        table, np.uint64(crc32c_address()), intervals, targets.starts, targets.members,
+        kept_zeros("sets", len(targets)), kept_zeros("targets", len(targets.names)),
+    )  # fmt: skip
+    base = array_address(memory)
+    laid: list[Laid] = []
+    for at, (matched, numbers) in enumerate(zip(group, counts.tolist(), strict=True)):
         *sums, hits, misses, crc_match, crc_mismatch, crc_read = numbers
-        totals = reports.Sums(*sums)
-        yield Laid(
-            totals,
-            len(matched.accepted.names),
-            {"match": hits, "mismatch": misses, "read": len(matched.result.batch)},
-            {
-                "match": [default_set] if hits and default_set != NO_SET else [],
-                "read": [target] if totals.reads_on_target else [],
-            },
-            [crc_match, crc_mismatch, crc_read],
-            address,
-            owner,
+        totals = Sums(*sums)
+        default_set, target = only[at]
+        named = {
+            "match": [default_set] if hits and default_set != NO_SET else [],
+            "read": [target] if totals.reads_on_target else [],
+        }
+        if not matched.result.has_one_set:
+            for topic, kind, nothing in (("match", np.uint32, NO_SET), ("read", np.int32, -1)):
+                begin, size = (frames[at, SPANS[topic][1] - 1] - (base, 0)).tolist()
+                named[topic] = distinct(memory[begin : begin + size].view(kind), nothing)
+        laid.append(
+            Laid(
+                totals,
+                len(matched.accepted.names),
+                {"match": hits, "mismatch": misses, "read": len(matched.result.batch)},
+                named,
+                [crc_match, crc_mismatch, crc_read],
+                array_address(frames[at]),
+                (memory, frames, inputs),
+            )
         )
-        address += FRAMES * _FRAME_BYTES
-
-
-def _lay_out_reports(matched: Matched, intervals: bool) -> Laid:
-    result = matched.result
-    summary, sums = reports.reads_and_sums(result, matched.dictionary.targets)
-    hits, misses = reports.intervals_by_event(result) if intervals else ({}, {})
-    names = np.frombuffer(matched.accepted.names, np.uint8)
-    arrays: list[NDArray[Any]] = []
-    for topic, columns in zip(LAID_OUT, (hits, misses, summary), strict=True):
-        arrays.append(names)
-        for column in TOPICS[topic].columns:
-            arrays.append(np.ascontiguousarray(columns.get(column.name, ()), column.dtype))
-    frames = np.array([(array_address(array), array.nbytes) for array in arrays], np.int64)
-    crcs = np.empty(len(LAID_OUT), np.int64)
-    checksums(np.uint64(crc32c_address()), frames, crcs)
-    rows = {topic: arrays[SPANS[topic][0] + 1].size for topic in LAID_OUT}
-    targets = {
-        "match": distinct(hits["target"], NO_SET) if intervals else [],
-        "read": distinct(summary["best_target"], -1),
-    }
-    return Laid(
-        sums, names.size, rows, targets, crcs.tolist(), frames.ctypes.data, (arrays, frames)
-    )
+    return laid
 
 
 def distinct(numbers: NDArray[Any], nothing: int | np.uint32) -> list[int]:

@@ -34,8 +34,8 @@ from streamer.dictionary.index import Index
 from streamer.dictionary.targets import Dictionary
 from streamer.matching import match_engine
 from streamer.matching.events import Bits, Events, add_bits, no_bits
-from streamer.matching.record_runs import NO_RUNS, Runs, runs_in_text, runs_of_places
-from streamer.matching.result import IN_WINDOWS, concatenated
+from streamer.matching.record_runs import NO_RUNS, Runs, moved, runs_in_text, runs_of_places
+from streamer.matching.result import concatenated
 from streamer.matching.spec import MatchSpec
 from streamer.matching.tree_worker import VersionedSnapshot
 from streamer.protocol.checksum_kernels import continue_crc32c
@@ -226,7 +226,7 @@ class PackedMatching:
                 packed = waiting.popleft()
                 first, done = done, done + packed.starts.size
                 count = np.searchsorted(runs[:, 0], 32 * done)
-                own, runs = runs[:count] - 32 * first * IN_WINDOWS, runs[count:]
+                own, runs = moved(runs[:count], -32 * first), runs[count:]
                 events = Events(packed.symbols, (packed.starts, matches[first:done]))
                 yield match_engine.Found(events, own)
 
@@ -305,7 +305,7 @@ def _runs_of(index: Index | None, chunk: ChunkFound, first: int, threads: int) -
         runs = runs_of_places(index, chunk.sets, chunk.piece.offsets, threads)
     else:
         return NO_RUNS
-    return runs + first * IN_WINDOWS
+    return moved(runs, first)
 
 
 def _words(batch: ReadBatch) -> int:

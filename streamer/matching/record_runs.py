@@ -58,6 +58,13 @@ def runs_in_text(index: Index, parts: Sequence[NDArray[np.int64]], threads: int 
     return found[0] if len(found) == 1 else np.concatenate([NO_RUNS, *found])
 
 
+def moved(runs: Runs, symbols: int) -> Runs:
+    """Move the windows of runs, in place: by columns, in a tenth of the time of a row's five."""
+    runs[:, 0] += symbols
+    runs[:, 1] += symbols
+    return runs
+
+
 def runs_of_places(
     index: Index, places: NDArray[np.uint32], offsets: NDArray[np.int64], threads: int
 ) -> Runs:

@@ -75,34 +75,7 @@ def intervals(result: BatchResult) -> Columns:
     Columns: read int64 (index), start int64, end int64 (of the last window), event uint8, windows
     int64, target uint32 (target set).
     """
-    columns, _ = _runs(result, np.dtype(np.int64), apart=False)
-    return {name: columns[name] for name in INTERVAL_COLUMNS}
-
-
-def intervals_by_event(result: BatchResult) -> tuple[Columns, Columns]:
-    """Like ``intervals``, with matches and mismatches separate, and without the column event.
-
-    read is uint32, as sent by the feed.
-    """
-    columns, hits = _runs(result, np.dtype(np.uint32), apart=True)
-    del columns["event"]
-    return (
-        {name: values[:hits] for name, values in columns.items()},
-        {name: values[hits:] for name, values in columns.items() if name != "target"},
-    )
-
-
-def only_target(result: BatchResult, targets: TargetSets) -> int:
-    """Return the target (index) of every matching window, -1 if there is none or more than one."""
-    if result.default_set == NO_SET or not targets.names:
-        return -1
-    return int(targets.members[targets.starts[result.default_set]])
-
-
-def _runs(result: BatchResult, index: np.dtype[Any], *, apart: bool) -> tuple[Columns, int]:
-    """Return the runs of all reads and how many match; with ``apart``, these come first."""
     offsets = result.batch.offsets
-    types = _RUN_TYPES | {"read": index}
     parts, threads = _split(offsets)
     # windows of one set need not be looked for in runs
     cut = NO_RUNS if result.has_one_set else result.runs
@@ -111,29 +84,23 @@ def _runs(result: BatchResult, index: np.dtype[Any], *, apart: bool) -> tuple[Co
     if result.has_one_set:
         counts = [sums[4:] for sums in _summarized(result, -1)[1]]
     else:
-        nothing = tuple(np.zeros(0, t) for t in types.values())
+        nothing = tuple(np.zeros(0, t) for t in _RUN_TYPES.values())
         none = nothing, nothing, _NO_SUMMARIES
         counts = [s[4:] for s in run_each(write, [(*part, 0, 0, *none) for part in parts], threads)]
-    hits = list(accumulate((hit for hit, _ in counts), initial=0))
-    misses = list(accumulate((miss for _, miss in counts), initial=0))
-    columns = tuple(np.empty(hits[-1] + misses[-1], t) for t in types.values())
-    if apart:
-        rows = [(hit, hits[-1] + miss) for hit, miss in zip(hits, misses, strict=True)]
-    else:
-        rows = [(hit + miss, -1) for hit, miss in zip(hits, misses, strict=True)]
-    if columns[0].size:
+    rows = list(accumulate(map(sum, counts), initial=0))
+    columns = tuple(np.empty(rows[-1], t) for t in _RUN_TYPES.values())
+    if rows[-1]:
         places, to = zip(parts, rows, strict=False), (columns, columns, _NO_SUMMARIES)
-        run_each(write, [(*part, *row, *to) for part, row in places], threads)
-    return dict(zip(types, columns, strict=True)), hits[-1]
+        run_each(write, [(*part, row, -1, *to) for part, row in places], threads)
+    found = dict(zip(_RUN_TYPES, columns, strict=True))
+    return {name: found[name] for name in INTERVAL_COLUMNS}
 
 
-class Sums(NamedTuple):
-    """Totals of a batch: windows, matching ones, those with a gap code, and reads with a match."""
-
-    windows: int
-    matches: int
-    skipped: int
-    reads_on_target: int
+def only_target(result: BatchResult, targets: TargetSets) -> int:
+    """Return the target (index) of every matching window, -1 if there is none or more than one."""
+    if result.default_set == NO_SET or not targets.names:
+        return -1
+    return int(targets.members[targets.starts[result.default_set]])
 
 
 def reads(result: BatchResult, targets: TargetSets) -> Columns:
@@ -146,29 +113,19 @@ def reads(result: BatchResult, targets: TargetSets) -> Columns:
     return _with_best(result, targets)[0]
 
 
-def reads_and_sums(result: BatchResult, targets: TargetSets) -> tuple[Columns, Sums]:
-    """Like ``reads``, and also return the totals of all reads."""
-    columns, counts, _ = _with_best(result, targets)
-    windows, matches, skipped = map(sum, list(zip(*counts, strict=True))[:3])
-    on_target = int((columns["best_target"] >= 0).sum())
-    return columns, Sums(windows, matches, skipped, on_target)
-
-
 def best_windows(
     result: BatchResult, targets: TargetSets
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
     """For each read ``best_target``, its windows that match that, and all without a gap code."""
-    columns, _, most = _with_best(result, targets)
+    columns, most = _with_best(result, targets)
     return columns["best_target"], most, columns["windows"]
 
 
-def _with_best(
-    result: BatchResult, targets: TargetSets
-) -> tuple[Columns, list[tuple[int, ...]], NDArray[np.int64]]:
-    """Like ``_summarized``, with each read's best target; also the windows that match it."""
-    columns, counts = _summarized(result, only_target(result, targets))
+def _with_best(result: BatchResult, targets: TargetSets) -> tuple[Columns, NDArray[np.int64]]:
+    """The rows of ``reads``, and for each the windows that match its best target."""
+    columns, _ = _summarized(result, only_target(result, targets))
     if result.has_one_set and (result.default_set != NO_SET or not targets.names):
-        return columns, counts, columns["matches"]
+        return columns, columns["matches"]
     most = np.empty(len(result.batch), np.int64)
     offsets = result.batch.offsets
 
@@ -181,7 +138,7 @@ def _with_best(
         )  # fmt: skip
 
     run_each(choose, *_split(offsets))
-    return columns, counts, most
+    return columns, most
 
 
 def _summarized(result: BatchResult, target: int) -> tuple[Columns, list[tuple[int, ...]]]:

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from streamer.matching.events import SET, Events
 from streamer.matching.match_engine import NO_CODES, NO_STARTS, MatchTask, SpanFound
 from streamer.matching.near import ApproximateResult
-from streamer.matching.record_runs import NO_RUNS, Runs
+from streamer.matching.record_runs import NO_RUNS, Runs, moved
 from streamer.sequences.read_batch import ReadBatch
 from trie.snapshots.tree_bitmap import pack_events
 from trie.windows import MATCH, NO_SET
 
 _NO_CHUNKS = np.zeros((0, 2), dtype=np.int64)
-IN_WINDOWS = np.array([1, 1, 0, 0, 0])  # the columns of runs that are windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +126,7 @@ class BatchResult:
             stop = start + batch.symbols
             if len(self.runs):
                 first, last = np.searchsorted(self.runs[:, 0], (start, stop))
-                runs = self.runs[first:last] - start * IN_WINDOWS
+                runs = moved(self.runs[first:last].copy(), -start)
             number, base = self.number + len(results), self.base + start
             events = self.found.part(start, stop)
             results.append(

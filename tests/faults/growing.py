@@ -16,6 +16,7 @@ from streamer.matching import reports
 from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.read_batch import ReadBatch
 from tests.faults.rounds import Round
+from tests.matching_results import intervals_by_event
 
 K = 9
 
@@ -53,8 +54,8 @@ class Growing(Round):
         facts = about["batch"], about["base"], about["version_before"], about["version"]
         expected = result.number, result.base, result.version_before, result.version
         assert facts == expected, f"divergent: {facts}, one pass gives {expected}"
-        hits, misses = reports.intervals_by_event(result)
-        summary, _ = reports.reads_and_sums(result, matcher.dictionary.targets)
+        hits, misses = intervals_by_event(result)
+        summary = reports.reads(result, matcher.dictionary.targets)
         tables = {"match": hits, "mismatch": misses, "read": summary}
         for topic, content in batch.contents.items():
             assert batch.prev[topic] == heads.get(topic, 0), f"{topic}: prev"

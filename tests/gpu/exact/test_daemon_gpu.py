@@ -16,6 +16,7 @@ from streamer.matching import cuda, match_engine, reports
 from streamer.matching.matcher import StreamMatcher
 from streamer.sequences.read_batch import ReadBatch
 from tests.gpu import placement
+from tests.matching_results import intervals_by_event
 from tests.waiting import DEADLINE
 
 pytestmark = placement.marks()
@@ -103,8 +104,8 @@ def check(heard, sent, dictionary):
     for summary in summaries:
         origin = summary.origin
         result = matcher.match([sent[origin.producer][origin.producer_sequence - 1]])[0]
-        reads, _ = reports.reads_and_sums(result, dictionary.targets)
-        matched, mismatched = reports.intervals_by_event(result)
+        reads = reports.reads(result, dictionary.targets)
+        matched, mismatched = intervals_by_event(result)
         assert origin.base == result.base
         wanted = {"read": reads, "match": matched, "mismatch": mismatched}
         for topic, columns in wanted.items():

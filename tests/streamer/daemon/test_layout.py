@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from streamer.daemon.batch_record import Matched
+from streamer.daemon.layout import Sums
 from streamer.daemon.publish import Group
 from streamer.dictionary.targets import NO_SET, TargetSets
 from streamer.journal.record import Key
@@ -18,6 +19,7 @@ from streamer.matching.result import BatchResult
 from streamer.protocol.payloads import decode_feed, encode_feed
 from streamer.protocol.wire import ISA_L, seal
 from streamer.sequences.read_batch import ReadBatch
+from tests.matching_results import intervals_by_event
 
 TOPICS = ("match", "mismatch", "read")
 HEAD = {"v": 2, "stream": "0" * 16, "epoch": 1, "at": 2, "prev": 1, "time": 3}
@@ -89,8 +91,10 @@ def expected(matched):
     about |= {"version_before": 1, "version": 1, "k": matched.result.k}
     about |= {"reads": len(matched.result.batch), "bases": matched.result.batch.symbols}
     result, targets = matched.result, matched.dictionary.targets
-    rows, sums = reports.reads_and_sums(result, targets)
-    hits, misses = reports.intervals_by_event(result)
+    rows = reports.reads(result, targets)
+    sums = [int(rows[name].sum()) for name in ("windows", "matches", "skipped")]
+    sums = Sums(*sums, int((rows["best_target"] >= 0).sum()))
+    hits, misses = intervals_by_event(result)
     rows["read"] = rows["read"].astype(np.uint32)
     sets = [int(number) for number in np.unique(hits["target"]) if number != NO_SET]
     best = [int(target) for target in np.unique(rows["best_target"]) if target >= 0]
