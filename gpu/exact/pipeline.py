@@ -44,7 +44,7 @@ from gpu.exact.chunk_match import ChunkBuffers, launch
 from gpu.exact.device_tree import DeviceTree, clear, device_bytes, expected_bytes, kmer_count
 from gpu.exact.expand import copy_into, copy_range
 from gpu.exact.kmer_set import DeviceLists, KmerSet, set_bytes
-from gpu.exact.reference_index import RUN_WORDS, DeviceIndex, joined_runs
+from gpu.exact.reference_index import RUN_WORDS, DeviceIndex, chained, joined_runs
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
 from trie.cpu.threads import run_ranges
@@ -52,6 +52,7 @@ from trie.index.text_index import TextIndex
 from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.strands import Strands
 
+RunsOfWords = Callable[[int, int], NDArray[np.int64]]
 PackedArrays = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 """The bases and starts of a packed chunk; the arrays may be longer than the chunk."""
 
@@ -199,8 +200,8 @@ class Slot(streams.StreamSlot):
         if symbols:
             index.launch(views, self.runs, self._run_counter, self.stream, with_runs=with_runs)
 
-    def download_runs(self, index: DeviceIndex, symbols: int) -> NDArray[np.int64]:
-        """Wait for the runs of matches of the chunk, ascending; its matches have been fetched."""
+    def download_runs(self, index: DeviceIndex, symbols: int) -> RunsOfWords:
+        """Wait for the runs of matches of the chunk; its matches have been fetched."""
         words = packed_sizes(symbols)[1]
         while RUN_WORDS * (number := words + self._count(self._run_counter)) > self.runs.size:
             self.make_runs(number)
@@ -209,8 +210,13 @@ class Slot(streams.StreamSlot):
             fetch(self.runs, self._runs, self.stream, RUN_WORDS * number)
             self.stream.synchronize()
         rows = self._runs[: RUN_WORDS * number].reshape(-1, RUN_WORDS)
-        runs = np.empty((number, RUN_WORDS), np.int64)
-        return runs[: joined_runs(rows, self.matches[:words], runs)]
+        chains = chained(rows, words)
+
+        def of_words(first: int, stop: int) -> NDArray[np.int64]:
+            runs = np.empty((stop - first + number - words, RUN_WORDS), np.int64)
+            return runs[: joined_runs(rows, chains, self.matches, first, stop, runs)]
+
+        return of_words
 
     def _count(self, counter: Any) -> int:
         """Wait for what the kernels of the chunk counted."""
@@ -402,7 +408,8 @@ class ChunkFound:
     symbol, as in gpu/card/packing.py. codes: uint64, the new k-mers in stream order (their windows
     are those with a start and no match), ordered: the same ascending; None unless it grew. words:
     uint64, event words in no particular order. sets: uint32[n], NO_SET where there is none. runs:
-    int64[m, 4], ascending (``trie.index.text_index``).
+    gives those in a range of words of ``matches``, int64[m, 4], ascending
+    (``trie.index.text_index``); thread-safe.
     """
 
     piece: ChunkPiece
@@ -413,7 +420,7 @@ class ChunkFound:
     ordered: NDArray[np.uint64] | None = None
     words: NDArray[np.uint64] | None = None
     sets: NDArray[np.uint32] | None = None
-    runs: NDArray[np.int64] | None = None
+    runs: RunsOfWords | None = None
 
 
 class ExactFlight(streams.Flight[ChunkFound]):

@@ -400,25 +400,36 @@ def _values(rows, i):
 
 
 @njit(cache=True, nogil=True)
-def joined_runs(rows, matches, runs):
+def chained(rows, words):
+    """The rows of the kernel after the first ``words``, chained by word, the last one first.
+
+    Returns int32[words] and int32[rows]: the last row of a word and, for each, the one before, -1
+    if there is none.
+    """
+    last, before = np.full(words, -1, np.int32), np.empty(len(rows), np.int32)
+    for i in range(words, len(rows)):
+        word = rows[i, 0] >> 5
+        before[i], last[word] = last[word], i
+    return last, before
+
+
+@njit(cache=True, nogil=True)
+def joined_runs(rows, chains, matches, first, stop, runs):
     """Join the runs of the kernel to those of ``TextIndex.match``; returns their number.
 
     rows: uint32[words + m, 4], one for each word that has ``matches``, uint32[words], and m of
-    words with more than one, in no order. runs: int64[words + m, 4], to write them to.
+    words with more than one. chains: of ``chained``. first, stop: the words. runs: int64[n, 4], to
+    write them to, n = stop - first + m at most.
     """
-    words = len(matches)
-    newest, before = np.full(words, -1, np.int32), np.empty(len(rows), np.int32)
-    for i in range(words, len(rows)):
-        word = rows[i, 0] >> 5
-        before[i], newest[word] = newest[word], i
+    last, before = chains
     here = np.empty(32, np.int64)  # the rows of a word, ascending
     count = 0
     end = after = along = np.int64(-1)  # of the run so far: its end, the place and step from there
-    for word in range(words):
+    for word in range(first, stop):
         if matches[word] == 0:
             continue
         here[0], size = word, 1
-        i = np.int64(newest[word])
+        i = np.int64(last[word])
         while i >= 0:
             at = size
             while at > 0 and rows[here[at - 1], 0] > rows[i, 0]:

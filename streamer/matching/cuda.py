@@ -45,7 +45,7 @@ from trie.codes import LETTER_TO_CODE, InvalidBaseError, check_k, encode, revers
 from trie.cpu import array_pool
 from trie.cpu.intrinsics import array_address, pointer
 from trie.cpu.jit import njit
-from trie.cpu.threads import run_each, split_range
+from trie.cpu.threads import run_each, run_ranges, split_range
 from trie.windows import MATCH, NO_SET, ascending
 
 # letters worth another thread: waking one takes as long as half a million of them
@@ -117,6 +117,8 @@ _PER_ROUND = 1 << 24
 _ROUNDS = 4
 # symbols worth another thread
 _PER_THREAD = 1 << 21
+# words of runs worth another thread
+_WORDS_PER_THREAD = 1 << 16
 _NO_GAPS = np.zeros(0, np.int64)
 
 
@@ -300,7 +302,13 @@ class PackedMatching:
 def _runs_of(index: Index | None, chunk: ChunkFound, first: int, threads: int) -> Runs:
     """The runs of a chunk, if any were sought; first: its place in the batches."""
     if index is not None and chunk.runs is not None:
-        runs = runs_in_text(index, [chunk.runs], threads)
+        joined = chunk.runs
+
+        def found(first: int, stop: int) -> Runs:
+            return runs_in_text(index, [joined(first, stop)])
+
+        parts = run_ranges(found, 0, chunk.matches.size, threads, grain=_WORDS_PER_THREAD)
+        runs = concatenated(parts, NO_RUNS)
     elif index is not None and chunk.sets is not None and chunk.piece.offsets is not None:
         runs = runs_of_places(index, chunk.sets, chunk.piece.offsets, threads)
     else:

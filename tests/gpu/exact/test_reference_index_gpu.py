@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -38,7 +40,14 @@ def matched(index, strands, batches, *, runs):
     engine = Pipeline(index.k, strands, chunk=1 << 18, threads=3)
     engine.load_index(index)
     pieces = (ChunkPiece(*batch, runs=runs) for batch in batches)
-    found = list(engine.map(lambda one: (one.matches.copy(), one.starts.copy(), one.runs), pieces))
+
+    def taken(one):
+        words = one.matches.size
+        cuts = [0, words // 3, words // 2, words]
+        rows = one.runs and [one.runs(first, stop) for first, stop in pairwise(cuts)]
+        return one.matches.copy(), one.starts.copy(), rows
+
+    found = list(engine.map(taken, pieces))
     engine.close()
     return found
 
@@ -63,7 +72,7 @@ def test_windows_and_runs_are_those_of_the_text(k, canonical):
             np.testing.assert_array_equal(2 * start - match, oracle.match(bases, offsets))
             assert (rows is not None) == runs
             if runs:
-                assert covered(index, bases, [rows]) == match.tolist()
+                assert covered(index, bases, rows) == match.tolist()
 
 
 def test_runs_of_words_become_those_of_reads():
@@ -83,7 +92,8 @@ def test_runs_of_words_become_those_of_reads():
     rows[words], matches[words] = given[first], 1 << 31
     rows = np.concatenate((rows, np.delete(given, first, axis=0))).astype(np.uint32)
     found = np.empty((len(cuts), 4), np.int64)
-    count = reference_index.joined_runs(rows, matches, found)
+    chains = reference_index.chained(rows, len(matches))
+    count = reference_index.joined_runs(rows, chains, matches, 0, len(matches), found)
     np.testing.assert_array_equal(found[:count], runs)
 
 
