@@ -213,7 +213,8 @@ class Slot(streams.StreamSlot):
         chains = chained(rows, words)
 
         def of_words(first: int, stop: int) -> NDArray[np.int64]:
-            runs = np.empty((stop - first + number - words, RUN_WORDS), np.int64)
+            most = stop - first + min(31 * (stop - first), number - words)
+            runs = np.empty((most, RUN_WORDS), np.int64)
             return runs[: joined_runs(rows, chains, self.matches, first, stop, runs)]
 
         return of_words

@@ -419,7 +419,7 @@ def joined_runs(rows, chains, matches, first, stop, runs):
 
     rows: uint32[words + m, 4], one for each word that has ``matches``, uint32[words], and m of
     words with more than one. chains: of ``chained``. first, stop: the words. runs: int64[n, 4], to
-    write them to, n = stop - first + m at most.
+    write them to: n is 32 for each word, or one for each and m.
     """
     last, before = chains
     here = np.empty(32, np.int64)  # the rows of a word, ascending
@@ -439,10 +439,10 @@ def joined_runs(rows, chains, matches, first, stop, runs):
             size += 1
             i = np.int64(before[i])
         for i in here[:size]:
-            begin, stop, place, step = _values(rows, i)
+            begin, until, place, step = _values(rows, i)
             if not (begin == end and place == after and step == along):
                 runs[count, 0], runs[count, 2], runs[count, 3] = begin, place, step
                 count += 1
-            runs[count - 1, 1] = stop
-            end, after, along = stop, place + step * (stop - begin), step
+            runs[count - 1, 1] = until
+            end, after, along = until, place + step * (until - begin), step
     return count

@@ -66,7 +66,7 @@ _ONE = np.uint64(1)
 
 
 @njit(cache=True)
-def describe(table, batch, starts, matches, offsets, names, by_run, k, default_set, target):
+def _describe(table, batch, starts, matches, offsets, names, by_run, k, default_set, target):
     """Put a batch into the table, in a tenth of the time that NumPy takes to give the addresses.
 
     starts, matches: uint8, at least eight bytes. by_run: int64[runs, 5], empty for one target set.
@@ -149,7 +149,7 @@ def _places(table, frames, intervals):
         hits = np.int64(0)
         misses = np.int64(0)
         if intervals:
-            # a run that crosses into the next read counts in both; a target set begins and ends
+            # a run may go on in the next read, and ``by_run`` cuts at both ends of its runs
             starts = carray(_at(row[_STARTS]), row[_BYTES], np.uint8)
             matches = carray(_at(row[_MATCHES]), row[_BYTES], np.uint8)
             hits, misses = _count_runs(starts, matches)
@@ -164,7 +164,7 @@ def _places(table, frames, intervals):
 
 
 @njit(cache=True, nogil=True)
-def checksums(crc, frames, sums):
+def _checksums(crc, frames, sums):
     """Put into ``sums`` the checksum of each topic's frames of a batch; -1 if ``crc`` is 0."""
     names = np.uint32(0)
     if crc:
@@ -183,8 +183,8 @@ def checksums(crc, frames, sums):
 def lay_out_all(table, crc, intervals, set_starts, members, by_set, by_target):
     """Lay out all batches: the memory with all columns, the results of each batch, and its frames.
 
-    table: int64[batches, TABLE], filled by ``describe``. crc: ``crc32c_address``, or 0. set_starts,
-    members, by_set, by_target: as ``best_targets`` takes sets, members, counts and tally. Returns
+    table: int64[batches, TABLE], filled by ``_describe``. crc: ``crc32c_address``, or 0. The other
+    arguments are for ``best_targets``, which has the last two as counts and tally. Returns
     uint8[bytes]; int64[batches, 9]: windows, matches, skipped windows, reads on target, rows of
     ``match`` and of ``mismatch``, a checksum for each topic; int64[batches, FRAMES, 2]: address and
     bytes of each frame.
@@ -252,7 +252,7 @@ def lay_out_all(table, crc, intervals, set_starts, members, by_set, by_target):
             elif frame < _READS:
                 rows_here = counted[4] if frame < _MISMATCH else counted[5]
                 mine[frame, 1] = rows_here * _KERNEL_ROW_BYTES[frame] if intervals else 0
-        checksums(crc, mine, counts[batch, _CRCS:])
+        _checksums(crc, mine, counts[batch, _CRCS:])
     return memory, counts, frames
 
 
@@ -310,7 +310,7 @@ def lay_out(group: Sequence[Matched], *, intervals: bool) -> list[Laid]:
     """The frames of each batch; those of ``match`` and ``mismatch`` only with ``intervals``.
 
     All were matched against one dictionary. A single thread processes 20 billion symbols a second
-    of one target set, and waking another thread takes as long as a million symbols.
+    of one target set, 10 of sixteen, and waking another takes as long as a million symbols.
     """
     if not group:
         return []
@@ -323,7 +323,7 @@ def lay_out(group: Sequence[Matched], *, intervals: bool) -> list[Laid]:
         default_set, target = int(result.default_set), only_target(result, targets)
         cut = NO_RUNS if result.has_one_set else np.ascontiguousarray(result.runs)
         arrays = (*result.found.bytes_of_bits, result.batch.offsets, names, cut)
-        describe(table, at, *arrays, result.k, default_set, target)
+        _describe(table, at, *arrays, result.k, default_set, target)
         inputs.append(arrays)
         only.append((default_set, target))
     memory, counts, frames = lay_out_all(
@@ -342,8 +342,8 @@ def lay_out(group: Sequence[Matched], *, intervals: bool) -> list[Laid]:
         }
         if not matched.result.has_one_set:
             for topic, kind, nothing in (("match", np.uint32, NO_SET), ("read", np.int32, -1)):
-                begin, size = (frames[at, SPANS[topic][1] - 1] - (base, 0)).tolist()
-                named[topic] = distinct(memory[begin : begin + size].view(kind), nothing)
+                address, size = frames[at, SPANS[topic][1] - 1].tolist()
+                named[topic] = distinct(memory[address - base :][:size].view(kind), nothing)
         laid.append(
             Laid(
                 totals,

@@ -72,7 +72,7 @@ def warm_up(config: Config, spec: MatchSpec, targets: int = 1) -> None:
     producer, now = ProducerState("warm-up", 0), time.monotonic()
     key = Key(producer.name, 0, 1, 0, b"")
     try:
-        # batches that wait are matched together, and those without a match are laid out otherwise
+        # batches that wait are matched together
         for reads in (known, _FOREIGN):
             frames = [memoryview(frame) for frame in encode_reads(reads)]
             decoded = decode_batch(header, frames, matcher.make_batch)

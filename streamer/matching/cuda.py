@@ -304,8 +304,8 @@ def _runs_of(index: Index | None, chunk: ChunkFound, first: int, threads: int) -
     if index is not None and chunk.runs is not None:
         joined = chunk.runs
 
-        def found(first: int, stop: int) -> Runs:
-            return runs_in_text(index, [joined(first, stop)])
+        def found(begin: int, end: int) -> Runs:
+            return runs_in_text(index, [joined(begin, end)])
 
         parts = run_ranges(found, 0, chunk.matches.size, threads, grain=_WORDS_PER_THREAD)
         runs = concatenated(parts, NO_RUNS)

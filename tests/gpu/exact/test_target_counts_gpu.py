@@ -9,6 +9,7 @@ import pytest
 
 from gpu.exact.pipeline import ExactFlight
 from streamer.dictionary.targets import Dictionary
+from streamer.matching import cuda
 from streamer.matching.matcher import StreamMatcher
 from streamer.matching.target_counts import CoverageCounts, TargetCounts
 from tests.data_files import write_fasta
@@ -42,8 +43,9 @@ def test_equal_the_definition(k, strands, mode, records, fails, tmp_path, monkey
     path = write_fasta(tmp_path / "records.fa", records)
     known = Dictionary.from_files([path], k, strands)
     told = []
+    monkeypatch.setattr(cuda, "_WORDS_PER_THREAD", 1)
     matcher = StreamMatcher.of(
-        known, mode=mode, counted=True, chunk=40, threads=2, device="cuda", cards=(0,),
+        known, mode=mode, counted=True, chunk=40, threads=3, device="cuda", cards=(0,),
         on_fallback=told.append if fails else None,
     )  # fmt: skip
     if fails:

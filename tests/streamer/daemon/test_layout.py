@@ -41,8 +41,14 @@ def result_of(rng, k, lengths, *, default_set=0, many=False, kind="mixed"):
     batch = ReadBatch([f"r{i}" for i in range(len(lengths))], offsets, letters)
     runs = np.zeros((0, 5), np.int64)
     if many:
-        at = np.flatnonzero(codes == 1)
-        runs = np.column_stack((at, at + 1, at, np.ones_like(at), rng.integers(0, 2, at.size)))
+        # of any length within a read, the next with the same or another set, or after a gap
+        hits, read = codes == 1, np.repeat(np.arange(len(lengths)), lengths)
+        new = np.diff(read, prepend=-1) > 0
+        cuts = hits & (new | ~np.roll(hits, 1) | (rng.random(codes.size) < 0.1))
+        ends = hits & np.roll(cuts | ~hits | new, -1)
+        at, stop = np.flatnonzero(cuts), np.flatnonzero(ends) + 1
+        runs = np.column_stack((at, stop, at, np.ones_like(at), rng.integers(0, 2, at.size)))
+        runs = runs[rng.random(at.size) < 0.8]
         default_set = NO_SET
     return BatchResult(
         number=3,
