@@ -38,7 +38,7 @@ FACES = {dotted(path) for path in PATHS if path.stem == "__init__"}
 
 # Lower a budget when there is room; raise it only with the reason in the commit.
 LINES = 83_770
-TEST_LINES = 62_650
+TEST_LINES = 62_652
 COUNT = 430
 IMPORT_SHARE = 0.0538
 LOADED = {  # modules of the project that an import loads

@@ -22,6 +22,7 @@ from streamer.client.client_errors import DaemonSilentError
 from streamer.client.core import producer as account
 from streamer.client.core import producer as core
 from streamer.daemon import ingest
+from streamer.daemon.process import state_of
 from streamer.errors import StreamerError, UsageError
 from tests.daemon_kit import collecting, process, running, wait_for_line, write_fasta
 from tests.waiting import DEADLINE, until
@@ -175,6 +176,7 @@ def test_a_daemon_that_hangs(path, tmp_path):
             write("a", 21)
             wait_for_line(child, "2 durable.")
             daemon.send_signal(signal.SIGSTOP)
+            until(lambda: "stopped" in state_of(daemon.pid), "the daemon stands still")
             write("b", 20, last=True)
             first, last = last_lines(child)
     assert child.returncode == 1
