@@ -53,6 +53,8 @@ from trie.snapshots.tree_bitmap import TreeBitmap
 from trie.strands import Strands
 
 RunsOfWords = Callable[[int, int], NDArray[np.int64]]
+"""The runs in the words [first, stop) of a chunk."""
+
 PackedArrays = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 """The bases and starts of a packed chunk; the arrays may be longer than the chunk."""
 

@@ -234,17 +234,15 @@ def lay_out_all(table, crc, intervals, set_starts, members, by_set, by_target):
             counted = summarize(
                 starts, matches, offsets, row[_K], row[_TARGET], 0, row[_COUNT], rows[0][:0], rows
             )
-        for at in range(4):
+        for at in range(3):
             counts[batch, at] = counted[at]
-        if row[_TARGET] < 0:
-            counts[batch, _ON_TARGET] = 0
         if len(by_run):
             most = np.empty(row[_COUNT], np.int64)
             best_targets(
                 by_run, offsets, set_starts, members, by_set, by_target, 0, row[_COUNT], rows[5],
                 most,
             )  # fmt: skip
-            counts[batch, _ON_TARGET] = (rows[5] >= 0).sum()
+        counts[batch, _ON_TARGET] = (rows[5] >= 0).sum()
         for frame in range(FRAMES):
             if frame in (_MATCH, _MISMATCH, _READS):
                 mine[frame, 0] = row[_NAMES]
@@ -315,17 +313,17 @@ def lay_out(group: Sequence[Matched], *, intervals: bool) -> list[Laid]:
     if not group:
         return []
     table = np.empty((len(group), TABLE), np.int64)
+    # the kernel gets addresses of the inputs; frames keep those of names
     inputs: list[Any] = []
-    only: list[tuple[int, int]] = []
+    names = [np.frombuffer(matched.accepted.names, np.uint8) for matched in group]
     targets = group[0].dictionary.targets
     for at, matched in enumerate(group):
-        result, names = matched.result, np.frombuffer(matched.accepted.names, np.uint8)
-        default_set, target = int(result.default_set), only_target(result, targets)
+        result = matched.result
         cut = NO_RUNS if result.has_one_set else np.ascontiguousarray(result.runs)
-        arrays = (*result.found.bytes_of_bits, result.batch.offsets, names, cut)
-        _describe(table, at, *arrays, result.k, default_set, target)
+        arrays = (*result.found.bytes_of_bits, result.batch.offsets, names[at], cut)
+        only = int(result.default_set), only_target(result, targets)
+        _describe(table, at, *arrays, result.k, *only)
         inputs.append(arrays)
-        only.append((default_set, target))
     memory, counts, frames = lay_out_all(
         table, np.uint64(crc32c_address()), intervals, targets.starts, targets.members,
         kept_zeros("sets", len(targets)), kept_zeros("targets", len(targets.names)),
@@ -335,7 +333,7 @@ def lay_out(group: Sequence[Matched], *, intervals: bool) -> list[Laid]:
     for at, (matched, numbers) in enumerate(zip(group, counts.tolist(), strict=True)):
         *sums, hits, misses, crc_match, crc_mismatch, crc_read = numbers
         totals = Sums(*sums)
-        default_set, target = only[at]
+        default_set, target = table[at, _SET : _TARGET + 1].tolist()
         named = {
             "match": [default_set] if hits and default_set != NO_SET else [],
             "read": [target] if totals.reads_on_target else [],
@@ -352,7 +350,7 @@ def lay_out(group: Sequence[Matched], *, intervals: bool) -> list[Laid]:
                 named,
                 [crc_match, crc_mismatch, crc_read],
                 array_address(frames[at]),
-                (memory, frames, inputs),
+                (memory, frames, names),
             )
         )
     return laid
